@@ -1,0 +1,249 @@
+//! What a run costs, beside bare wasmtime with the same engine settings in the same process: the start of a run, a
+//! host call through the door, a tool call end to end, compiling and loading, memory per live run.
+//!
+//! `cargo bench --bench run`, or with `-- --quick` for a look.
+
+#![allow(clippy::print_stdout, clippy::expect_used, clippy::disallowed_methods, reason = "a benchmark prints")]
+
+mod side;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use checkrein::Compilation;
+use checkrein::sandbox::Limits;
+use checkrein_testkit::guest;
+use side::bare::{self, Flags};
+use side::ours::Ours;
+use side::{paired, quick, time};
+use tokio::runtime::{Builder, Runtime};
+use wasmtime::component::Component;
+
+fn runtime(threads: usize) -> Runtime {
+    Builder::new_multi_thread().worker_threads(threads).enable_all().build().expect("a runtime")
+}
+
+fn main() {
+    let control = runtime(2);
+    let _in_control = control.enter();
+    // Bare runs share two threads with their timers, as an embedder without two runtimes would have it.
+    let guests = runtime(2);
+    let ours = Ours::new(control.handle().clone(), 2_048);
+    let engine = ours.engines.plain().clone();
+    let bytes: Arc<[u8]> = guest("bench-agent").into();
+    let code = control.block_on(ours.sandbox.load_agent(Arc::clone(&bytes), &Limits::default())).expect("it loads");
+    let component = Component::new(&engine, &bytes).expect("it compiles");
+    let pre = bare::agent(&engine, &component);
+    let rounds = if quick() { 3 } else { 15 };
+
+    println!("{:<44} {:>10} {:>10} {:>9}", "", "bare", "checkrein", "ratio");
+
+    // One after the other: the whole way from opening work to the owner being told.
+    let many = if quick() { 500 } else { 5_000 };
+    let flags = Flags::default();
+    let one = paired(
+        rounds,
+        || {
+            let (engine, pre, flags) = (engine.clone(), pre.clone(), flags.clone());
+            let run = async move {
+                for _ in 0..many {
+                    bare::run(&engine, &pre, "start", None, &flags).await;
+                }
+            };
+            time(|| guests.block_on(guests.spawn(run)).expect("it runs")) / many
+        },
+        || {
+            time(|| {
+                control.block_on(async {
+                    for _ in 0..many {
+                        ours.start(&code, "start").ended().await;
+                    }
+                })
+            }) / many
+        },
+    );
+    one.print("start of a run, one at a time", "the hand-over between two runtimes is in ours");
+
+    let at_once = 64;
+    let throughput = paired(
+        rounds,
+        || {
+            let tasks = (0..at_once).map(|_| {
+                let (engine, pre, flags) = (engine.clone(), pre.clone(), flags.clone());
+                guests.spawn(async move {
+                    for _ in 0..many / at_once {
+                        bare::run(&engine, &pre, "start", None, &flags).await;
+                    }
+                })
+            });
+            let tasks: Vec<_> = tasks.collect();
+            time(|| {
+                guests.block_on(async {
+                    for task in tasks {
+                        task.await.expect("it runs");
+                    }
+                })
+            }) / many
+        },
+        || {
+            time(|| {
+                control.block_on(async {
+                    let loops = (0..at_once).map(|_| async {
+                        for _ in 0..many / at_once {
+                            ours.start(&code, "start").ended().await;
+                        }
+                    });
+                    futures::future::join_all(loops).await;
+                })
+            }) / many
+        },
+    );
+    let rate = |time: Duration| format!("{:.0}/s", 1.0 / time.as_secs_f64());
+    let note = format!("bare {}, checkrein {}", rate(throughput.bare), rate(throughput.ours));
+    throughput.print("start of a run, 64 at once on 2 cores", &note);
+
+    let calls: u32 = if quick() { 100_000 } else { 1_000_000 };
+    for (what, goal) in [("host call that answers at once", "calls"), ("host call that may wait", "waits")] {
+        let goal = format!("{goal} {calls}");
+        let call = paired(
+            rounds,
+            || time(|| guests.block_on(bare::run(&engine, &pre, &goal, None, &flags))) / calls,
+            || {
+                time(|| {
+                    let report = control.block_on(ours.start(&code, &goal).ended());
+                    assert_eq!(report.outcome.status(), "completed");
+                }) / calls
+            },
+        );
+        call.print(what, "");
+    }
+
+    tools(&control, &guests, rounds);
+    loading(&control, &bytes);
+    memory(&guests, &ours, &code, &engine, &pre);
+}
+
+/// One tool call end to end: from the agent's call through schema, store and instance to the result.
+fn tools(control: &Runtime, guests: &Runtime, rounds: usize) {
+    let calls: u32 = if quick() { 200 } else { 2_000 };
+    let home = tempfile::tempdir().expect("a folder");
+    side::plugins(home.path());
+    let host = checkrein::Host::builder(Compilation::InProcess)
+        .without_first_party()
+        .plugin(home.path().join("bench"))
+        .plugin(home.path().join("caller"))
+        .build()
+        .expect("a host");
+    let session = control.block_on(host.session("caller").open()).expect("a session");
+    let engine = host.sandbox().engines().plain().clone();
+    let tool = bare::tool_component(&engine, &Component::new(&engine, guest("bench-tool")).expect("it compiles"));
+    let pre = bare::agent(&engine, &Component::new(&engine, guest("bench-agent")).expect("it compiles"));
+    let goal = format!("tools {calls}");
+    let call = paired(
+        rounds,
+        || {
+            let (engine, pre, goal, tool) = (engine.clone(), pre.clone(), goal.clone(), Arc::clone(&tool));
+            let run = async move { bare::run(&engine, &pre, &goal, Some(tool), &Flags::default()).await };
+            time(|| guests.block_on(guests.spawn(run)).expect("it runs")) / calls
+        },
+        || {
+            time(|| {
+                let turn = session.prompt(goal.as_str(), "").expect("the session is idle");
+                let report = control.block_on(turn.ended());
+                assert_eq!(report.outcome.status(), "completed", "{:?}", report.outcome);
+            }) / calls
+        },
+    );
+    call.print("tool call end to end", "ours: own node, schema check, events, two runtimes");
+}
+
+/// Compiling in the child process and in this one; loading from the cache and from a plain file.
+fn loading(control: &Runtime, bytes: &Arc<[u8]>) {
+    use checkrein::sandbox::{Cache, CompileLimits, Compiler, EngineSettings, Engines, Loader, Metering, Pool};
+    let rounds = if quick() { 3 } else { 10 };
+    let engines = Engines::new(&EngineSettings { pool: Pool::OnDemand }).expect("an engine");
+    let home = tempfile::tempdir().expect("a folder");
+    let program = std::path::PathBuf::from(env!("CARGO_BIN_EXE_checkrein"));
+    let load = |cache: Option<Cache>| {
+        let compiler = Compiler::child(&program, vec!["compile-child".into()], CompileLimits::default());
+        let loader = Loader::new(engines.clone(), compiler, cache);
+        time(|| {
+            control.block_on(loader.load(Arc::clone(bytes), Metering::None)).expect("it loads");
+        })
+    };
+    let compile = paired(
+        rounds,
+        || time(|| drop(Component::new(engines.plain(), bytes).expect("it compiles"))),
+        || load(None),
+    );
+    compile.print("compile a component", "ours in a child process with limits");
+
+    let serialised = Component::new(engines.plain(), bytes).and_then(|component| component.serialize()).expect("it compiles");
+    let file = home.path().join("plain.cwasm");
+    std::fs::write(&file, serialised).expect("it is written");
+    let cache = home.path().join("cache");
+    load(Some(Cache::open(&cache, 1 << 30).expect("a cache")));
+    let from_cache = paired(
+        rounds * 10,
+        || time(|| drop(bare::deserialize(engines.plain(), &file))),
+        || {
+            let cache = Cache::open(&cache, 1 << 30).expect("a cache");
+            load(Some(cache))
+        },
+    );
+    from_cache.print("load from the cache on disk", "ours verifies a keyed checksum; bare trusts the file");
+}
+
+/// What a live run holds, at 1,000 of them that wait in a host call.
+fn memory(
+    guests: &Runtime,
+    ours: &Ours,
+    code: &checkrein::sandbox::AgentCode,
+    engine: &wasmtime::Engine,
+    pre: &bare::AgentPre<bare::Bare>,
+) {
+    let live: usize = if quick() { 100 } else { 1_000 };
+    let before = resident();
+    let flags = Flags::default();
+    let tasks: Vec<_> = (0..live)
+        .map(|_| {
+            let (engine, pre, flags) = (engine.clone(), pre.clone(), flags.clone());
+            guests.spawn(async move { bare::run(&engine, &pre, "park", None, &flags).await })
+        })
+        .collect();
+    settle(engine, live as u64);
+    let bare = resident().saturating_sub(before) / live;
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    settle(engine, 0);
+
+    let before = resident();
+    let runs: Vec<_> = (0..live).map(|_| ours.start(code, "park")).collect();
+    settle(engine, live as u64);
+    let our = resident().saturating_sub(before) / live;
+    drop(runs);
+    settle(engine, 0);
+    println!(
+        "{:<44} {:>6} KiB {:>6} KiB {:>7.2} ×  measured one after the other; the pool keeps pages warm",
+        format!("memory of a live run, {live} at once"),
+        bare / 1024,
+        our / 1024,
+        our as f64 / bare.max(1) as f64
+    );
+}
+
+/// Waits until the pool has that many instances.
+fn settle(engine: &wasmtime::Engine, instances: u64) {
+    let until = Instant::now() + Duration::from_secs(30);
+    let live = || engine.pooling_allocator_metrics().map_or(0, |pool| pool.component_instances());
+    while live() != instances {
+        assert!(Instant::now() < until, "the pool has {} instances, not {instances}", live());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The resident memory of this process, in bytes.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0);
+    pages * rustix::param::page_size()
+}

@@ -1,0 +1,112 @@
+//! What both benchmarks need: checkrein and bare wasmtime side by side, with the same engine settings.
+
+#![allow(dead_code, reason = "each benchmark uses its part")]
+
+pub mod bare;
+pub mod ours;
+
+use std::time::{Duration, Instant};
+
+/// Sorted samples.
+#[derive(Debug)]
+pub struct Samples(Vec<Duration>);
+
+impl Samples {
+    /// Sorts them.
+    pub fn new(mut samples: Vec<Duration>) -> Samples {
+        samples.sort();
+        Samples(samples)
+    }
+
+    /// The sample below which that share of them lies.
+    pub fn at(&self, share: f64) -> Duration {
+        let last = self.0.len().saturating_sub(1);
+        self.0.get((last as f64 * share).round() as usize).copied().unwrap_or_default()
+    }
+
+    /// The middle one.
+    pub fn p50(&self) -> Duration {
+        self.at(0.5)
+    }
+
+    /// Nearly all are below it.
+    pub fn p99(&self) -> Duration {
+        self.at(0.99)
+    }
+
+    /// The largest.
+    pub fn max(&self) -> Duration {
+        self.at(1.0)
+    }
+}
+
+/// Seconds as people read them.
+pub fn shown(time: Duration) -> String {
+    let nanos = time.as_nanos();
+    match nanos {
+        0..1_000 => format!("{nanos} ns"),
+        1_000..1_000_000 => format!("{:.1} µs", nanos as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.2} ms", nanos as f64 / 1e6),
+        _ => format!("{:.2} s", nanos as f64 / 1e9),
+    }
+}
+
+/// Measures two things in turn, several times, so that noise of the machine meets both. Gives the median of each
+/// and the median of the ratios.
+pub fn paired(rounds: usize, mut bare: impl FnMut() -> Duration, mut ours: impl FnMut() -> Duration) -> Paired {
+    let (mut bares, mut our, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let (one, other) = (bare(), ours());
+        ratios.push(other.as_secs_f64() / one.as_secs_f64());
+        bares.push(one);
+        our.push(other);
+    }
+    ratios.sort_by(f64::total_cmp);
+    let ratio = ratios.get(ratios.len() / 2).copied().unwrap_or_default();
+    Paired { bare: Samples::new(bares).p50(), ours: Samples::new(our).p50(), ratio }
+}
+
+/// The medians of two things measured in turn.
+#[derive(Debug)]
+pub struct Paired {
+    /// Bare wasmtime.
+    pub bare: Duration,
+    /// checkrein.
+    pub ours: Duration,
+    /// The median of the ratios, ours to bare.
+    pub ratio: f64,
+}
+
+impl Paired {
+    /// One line of the table.
+    pub fn print(&self, what: &str, note: &str) {
+        println!("{what:<44} {:>10} {:>10} {:>7.2} ×  {note}", shown(self.bare), shown(self.ours), self.ratio);
+    }
+}
+
+/// How long it takes.
+pub fn time(what: impl FnOnce()) -> Duration {
+    let start = Instant::now();
+    what();
+    start.elapsed()
+}
+
+/// Writes the plugins of the benchmarks into a folder: the tools `bench`, and the agent `caller` that may call them.
+pub fn plugins(home: &std::path::Path) {
+    for (name, kind, component) in [("bench", "tool", "bench-tool"), ("caller", "agent", "bench-agent")] {
+        let folder = home.join(name);
+        std::fs::create_dir(&folder).expect("a folder");
+        std::fs::write(folder.join("a.wasm"), checkrein_testkit::guest(component)).expect("it is written");
+        let grants = if kind == "agent" { "[grants]\ntools = true\nmodels = true\n" } else { "" };
+        let manifest = format!(
+            "name = \"{name}\"\nversion = \"1.0.0\"\nkind = \"{kind}\"\ncomponent = \"a.wasm\"\n\
+             description = \"For the benchmarks.\"\n{grants}"
+        );
+        std::fs::write(folder.join("plugin.toml"), manifest).expect("it is written");
+    }
+}
+
+/// Whether only a quick look is asked for: `cargo bench -- --quick`, and what `cargo test` does with benchmarks.
+pub fn quick() -> bool {
+    std::env::args().any(|argument| argument == "--quick" || argument == "--test")
+}

@@ -1,0 +1,95 @@
+//! checkrein with the smallest side above that a run can have.
+
+use std::sync::Arc;
+
+use checkrein::message::{Failure, FailureCode, Message, ToolCall, ToolResult, ToolSpec};
+use checkrein::model::{Request, Response};
+use checkrein::sandbox::{
+    AgentCode, AgentHost, CompileLimits, Compiler, EngineSettings, Engines, Limits, Loader, PluginHost, Pool, Reach, Run,
+    Sandbox, SandboxSettings, Start, Task, Waiting,
+};
+use checkrein::work::{Kind, Tree, Work};
+
+/// What a run asks, answered at once.
+pub struct Above {
+    goal: String,
+}
+
+impl PluginHost for Above {
+    fn config(&self, _key: &str) -> Option<String> {
+        None
+    }
+    fn config_keys(&self) -> Vec<String> {
+        Vec::new()
+    }
+    fn log(&self, _level: &str, _message: &str) {}
+}
+
+impl AgentHost for Above {
+    fn task(&self) -> Task {
+        Task { goal: self.goal.clone(), ..Task::default() }
+    }
+    fn checkpoint(&self, _name: String) -> Waiting<()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+    fn complete(&self, _request: Request) -> Waiting<Response> {
+        Box::pin(std::future::pending())
+    }
+    fn tools(&self) -> Result<Vec<ToolSpec>, Failure> {
+        Ok(Vec::new())
+    }
+    fn call_tools(&self, _calls: Vec<ToolCall>) -> Waiting<Vec<ToolResult>> {
+        Box::pin(std::future::ready(Err(Failure::new(FailureCode::Unavailable, "no tools here"))))
+    }
+    fn history(&self, _limit: u32) -> Result<Vec<Message>, Failure> {
+        Ok(Vec::new())
+    }
+    fn emit(&self, _kind: &str, _payload: &str) -> Result<(), Failure> {
+        Ok(())
+    }
+    fn memory_get(&self, _key: &str) -> Result<Option<Vec<u8>>, Failure> {
+        Ok(None)
+    }
+    fn memory_set(&self, _key: &str, _value: Vec<u8>) -> Result<(), Failure> {
+        Ok(())
+    }
+    fn memory_delete(&self, _key: &str) -> Result<(), Failure> {
+        Ok(())
+    }
+    fn memory_keys(&self, _prefix: &str) -> Result<Vec<String>, Failure> {
+        Ok(Vec::new())
+    }
+}
+
+/// A sandbox with its tree.
+pub struct Ours {
+    /// All work.
+    pub tree: Tree,
+    /// Its root.
+    pub root: Work,
+    /// The sandbox.
+    pub sandbox: Sandbox,
+    /// The engines.
+    pub engines: Engines,
+    reach: Arc<Reach>,
+}
+
+impl Ours {
+    /// A sandbox whose timers live on that runtime.
+    pub fn new(control: tokio::runtime::Handle, slots: u32) -> Ours {
+        let engines = Engines::new(&EngineSettings { pool: Pool::Slots(slots) }).expect("an engine");
+        let loader = Loader::new(engines.clone(), Compiler::in_process(CompileLimits::default()), None);
+        let (tree, root) = Tree::new("bench");
+        let settings = SandboxSettings::default();
+        let sandbox = Sandbox::new(&tree, control, engines.clone(), loader, &settings).expect("a sandbox");
+        Ours { tree, root, sandbox, engines, reach: Arc::new(Reach::default()) }
+    }
+
+    /// Starts a run.
+    pub fn start(&self, code: &AgentCode, goal: &str) -> Run<String> {
+        let work = self.root.open(Kind::Turn, "bench").expect("the root is open");
+        let host = Arc::new(Above { goal: goal.to_owned() }) as Arc<dyn AgentHost>;
+        let limits = Limits { wall_time: None, ..Limits::default() };
+        self.sandbox.run_agent(code, Start { work, limits, reach: Arc::clone(&self.reach), host })
+    }
+}

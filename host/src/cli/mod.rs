@@ -1,0 +1,87 @@
+//! The command line: one file per command. The only place that prints, reads the environment and hears signals.
+//!
+//! - [`run`] runs an agent, [`plugin`] looks at plugins.
+//! - [`setup`] makes a host of what all commands take, [`model`] and [`limit`] read single arguments.
+//! - [`screen`], [`progress`] and [`status`] are what is seen while a run goes on; [`log`] is what is logged.
+//! - [`interrupt`] turns signals into stops, [`code`] ends into exit codes, [`problem`] errors into words.
+
+mod code;
+mod interrupt;
+mod limit;
+mod log;
+mod model;
+mod plugin;
+mod problem;
+mod progress;
+mod run;
+mod screen;
+mod setup;
+mod status;
+mod text;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use self::code::Code;
+
+/// The hidden command in which components are compiled. It takes no arguments and is not clap's.
+pub(crate) const COMPILE_CHILD: &str = "compile-child";
+
+/// Runs third-party agents and tools in a sandbox, where a stop is certain.
+#[derive(Debug, Parser)]
+#[command(name = "checkrein", version, after_help = Code::help(), arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Log more; twice and thrice for more still. CHECKREIN_LOG takes a filter in its place, such as `checkrein=debug`.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run an agent on a task.
+    #[command(after_help = Code::help())]
+    Run(run::Run),
+    /// List plugins, look into one, or check whether one would load here.
+    #[command(subcommand)]
+    Plugin(plugin::Plugin),
+}
+
+/// Reads the arguments, does what they ask, and says how it went.
+pub(crate) fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Where this cannot be printed nobody is there to read.
+            error.print().ok();
+            return if error.use_stderr() { Code::Usage } else { Code::Completed }.into();
+        }
+    };
+    let done = match cli.command {
+        Command::Run(run) => run.execute(cli.verbose),
+        Command::Plugin(plugin) => plugin.execute(cli.verbose),
+    };
+    done.unwrap_or_else(|problem| problem.tell()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_contradict_neither_each_other_nor_themselves() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_exit_code_is_in_the_help() {
+        let help = Cli::command().render_long_help().to_string();
+        for (code, meaning) in Code::TABLE {
+            assert!(help.contains(&format!("{:>5}  {meaning}", code as u8)), "{help}");
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Making a host.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use super::first_party;
+use super::host::{Host, Inner};
+use crate::error::{Error, ErrorKind};
+use crate::model::{Lookup, Models, Provider, ProviderConfig};
+use crate::plugin::{self, Catalogue, Configuration, Embedded, Name};
+use crate::sandbox::{
+    Cache, CompileLimits, Compiler, EngineSettings, Engines, Loader, Names, Pool, Sandbox, SandboxSettings, check_caps,
+};
+use crate::session::{Checkpoints, NoCheckpoints};
+use crate::tool::Environment;
+use crate::work::{Grace, Tree};
+
+/// How long a soft stop stays soft where the operator says nothing else.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// Where components are compiled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Compilation {
+    /// In a child process that can be killed: this program with these arguments must end up in
+    /// [`compile_child`](crate::compile_child). The command does so for the argument `compile-child`.
+    Child {
+        /// The program.
+        program: PathBuf,
+        /// Its arguments.
+        arguments: Vec<OsString>,
+    },
+    /// In this process, for an embedder who trusts every component that it loads: a hostile one can hold a
+    /// processor for minutes, and nothing can end that.
+    InProcess,
+}
+
+/// Makes a [`Host`]. What is not said keeps its default; nothing is granted by default.
+#[must_use]
+pub struct HostBuilder {
+    compilation: Compilation,
+    configuration: Configuration,
+    models: Vec<Arc<dyn Provider>>,
+    default_model: Option<String>,
+    embedded: Vec<Embedded>,
+    named: Vec<PathBuf>,
+    cache: Option<PathBuf>,
+    pool: Option<Pool>,
+    environment: Environment,
+    checkpoints: Arc<dyn Checkpoints>,
+    names: Option<Arc<dyn Names>>,
+    roots: Vec<Vec<u8>>,
+}
+
+impl HostBuilder {
+    pub(super) fn new(compilation: Compilation) -> HostBuilder {
+        HostBuilder {
+            compilation,
+            configuration: Configuration::default(),
+            models: Vec::new(),
+            default_model: None,
+            embedded: first_party::embedded().to_vec(),
+            named: Vec::new(),
+            cache: None,
+            pool: None,
+            environment: Arc::new(|_| None),
+            checkpoints: Arc::new(NoCheckpoints),
+            names: None,
+            roots: Vec::new(),
+        }
+    }
+
+    /// What the operator configured.
+    pub fn configuration(mut self, configuration: Configuration) -> Self {
+        self.configuration = configuration;
+        self
+    }
+
+    /// Adds a model under its own name. It goes before one of that name in the configuration.
+    pub fn model(mut self, provider: Arc<dyn Provider>) -> Self {
+        self.models.push(provider);
+        self
+    }
+
+    /// Says which model answers agents that name none. It goes before the configuration's.
+    pub fn default_model(mut self, name: impl Into<String>) -> Self {
+        self.default_model = Some(name.into());
+        self
+    }
+
+    /// Adds the plugin in a folder, as one that the operator named.
+    pub fn plugin(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.named.push(folder.into());
+        self
+    }
+
+    /// Leaves the first-party plugins out.
+    pub fn without_first_party(mut self) -> Self {
+        self.embedded.clear();
+        self
+    }
+
+    /// Keeps compiled code in a folder. It goes before the configuration's. Without any, components are compiled
+    /// anew by each process.
+    pub fn cache(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.cache = Some(folder.into());
+        self
+    }
+
+    /// Where instances come from. It goes before the configuration's.
+    pub fn pool(mut self, pool: Pool) -> Self {
+        self.pool = Some(pool);
+        self
+    }
+
+    /// How variables of the environment are looked up, for models, secrets and grants that name one. Without it
+    /// none is set.
+    pub fn environment(mut self, lookup: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
+        self.environment = Arc::new(lookup);
+        self
+    }
+
+    /// How guests' host names become addresses, in place of the operating system's way.
+    pub fn names(mut self, names: Arc<dyn Names>) -> Self {
+        self.names = Some(names);
+        self
+    }
+
+    /// Trusts a certificate, in DER, for guests' connections, beside the roots that browsers trust.
+    pub fn trust(mut self, certificate: impl Into<Vec<u8>>) -> Self {
+        self.roots.push(certificate.into());
+        self
+    }
+
+    /// Who hears of the named places that runs reach.
+    pub fn checkpoints(mut self, checkpoints: Arc<dyn Checkpoints>) -> Self {
+        self.checkpoints = checkpoints;
+        self
+    }
+
+    /// Makes the host. Its timers, sockets and stops live on the runtime that this is called on.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Configuration`] for a configuration or a named plugin that cannot be used,
+    /// [`ErrorKind::Machine`] when the machine does not give what the engine needs.
+    pub fn build(self) -> Result<Host, Error> {
+        let machine = |attempt: &str| {
+            let attempt = attempt.to_owned();
+            move |error: Box<dyn std::error::Error + Send + Sync>| Error::because(ErrorKind::Machine, attempt, error)
+        };
+        let control = Handle::try_current()
+            .map_err(|error| machine("a host must be built inside a tokio runtime")(error.into()))?;
+        let configuration = self.configuration;
+        let models = models(&configuration, self.models, self.default_model, &self.environment)?;
+        let (catalogue, named) = catalogue(&configuration, &self.embedded, &self.named)?;
+
+        check_ceilings(&configuration, &catalogue)?;
+        let pool = self.pool.or_else(|| {
+            let size = configuration.sandbox.pool_size?;
+            Some(Pool::Slots(u32::try_from(size.0).unwrap_or(u32::MAX)))
+        });
+        let engines = Engines::new(&EngineSettings { pool: pool.unwrap_or_default() })
+            .map_err(|error| machine("could not set up the engine that runs guests")(error.into()))?;
+        let limits = compile_limits(&configuration);
+        let compiler = match self.compilation {
+            Compilation::Child { program, arguments } => Compiler::child(program, arguments, limits),
+            Compilation::InProcess => Compiler::in_process(limits),
+        };
+        let cache = self.cache.or_else(|| configuration.cache_directory.clone());
+        let cache_folder = cache.clone();
+        let cache = cache.and_then(|folder| Cache::open_or_warn(folder, Cache::USUAL_BYTES));
+        let loader = Loader::new(engines.clone(), compiler, cache);
+
+        let mut settings =
+            SandboxSettings { names: self.names, roots: self.roots, ..SandboxSettings::default() };
+        if let Some(threads) = configuration.sandbox.executor_threads {
+            settings.threads = usize::try_from(threads.0).unwrap_or(usize::MAX);
+        }
+        let (tree, root) = Tree::new("host");
+        let sandbox = Sandbox::new(&tree, control, engines, loader, &settings)
+            .map_err(|error| machine("could not set up the sandbox")(error.into()))?;
+        let grace = match configuration.stop.grace {
+            Some(plugin::Grace::After(time)) => Grace::After(time),
+            Some(plugin::Grace::Never) => Grace::Never,
+            None => Grace::After(GRACE),
+        };
+        Ok(Host {
+            inner: Arc::new(Inner {
+                tree,
+                root,
+                sandbox,
+                configuration,
+                catalogue,
+                named,
+                models,
+                environment: self.environment,
+                cache_folder,
+                checkpoints: self.checkpoints,
+                grace,
+                sessions: AtomicU64::new(0),
+            }),
+        })
+    }
+}
+
+impl fmt::Debug for HostBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostBuilder").field("compilation", &self.compilation).finish_non_exhaustive()
+    }
+}
+
+/// Refuses a ceiling above what the engine can give to any run: it would be a limit that nothing enforces.
+fn check_ceilings(configuration: &Configuration, catalogue: &Catalogue) -> Result<(), Error> {
+    for plugin in catalogue.plugins() {
+        check_caps(&configuration.ceiling(plugin.name())).map_err(|error| {
+            let attempt = format!("the limits that the configuration sets for `{}` cannot be enforced", plugin.name());
+            Error::because(ErrorKind::Configuration, attempt, error)
+        })?;
+    }
+    Ok(())
+}
+
+fn compile_limits(configuration: &Configuration) -> CompileLimits {
+    let mut limits = CompileLimits::default();
+    let table = &configuration.compile;
+    limits.component_bytes = table.most_component_bytes();
+    if let Some(memory) = table.memory {
+        limits.memory = memory.0;
+    }
+    if let Some(time) = table.time {
+        limits.time = time.0;
+    }
+    if let Some(jobs) = table.jobs {
+        limits.jobs = usize::try_from(jobs.0).unwrap_or(usize::MAX);
+    }
+    limits
+}
+
+/// All plugins, and the names of those that the operator named.
+fn catalogue(
+    configuration: &Configuration,
+    embedded: &[Embedded],
+    folders: &[PathBuf],
+) -> Result<(Catalogue, BTreeSet<Name>), Error> {
+    let mut catalogue = Catalogue::new(configuration.compile.most_component_bytes());
+    let mut named = BTreeSet::new();
+    for folder in folders {
+        named.insert(catalogue.add_path(folder).map_err(|error| {
+            let attempt = format!("could not open the plugin in {}", folder.display());
+            Error::because(ErrorKind::Configuration, attempt, error)
+        })?);
+    }
+    catalogue.add_configured(configuration);
+    catalogue.add_embedded(embedded);
+    for stranger in catalogue.strangers(configuration) {
+        tracing::warn!("the configuration speaks of a plugin that is not there: {stranger}");
+    }
+    Ok((catalogue, named))
+}
+
+/// What model descriptions name, looked up through the host's own means.
+struct Finds<'a>(&'a Environment, &'a Path);
+
+impl Lookup for Finds<'_> {
+    fn variable(&self, name: &str) -> Option<String> {
+        (self.0)(name)
+    }
+
+    fn file(&self, path: &Path) -> std::io::Result<String> {
+        std::fs::read_to_string(self.1.join(path))
+    }
+}
+
+/// A configured model that cannot be opened, for want of a key for instance, is left out with a warning: it must
+/// not keep the others from working. Whoever asks for it hears that there is no such model.
+fn models(
+    configuration: &Configuration,
+    given: Vec<Arc<dyn Provider>>,
+    default: Option<String>,
+    environment: &Environment,
+) -> Result<Models, Error> {
+    let wrong = |attempt: String, error: Box<dyn std::error::Error + Send + Sync>| {
+        Error::because(ErrorKind::Configuration, attempt, error)
+    };
+    let mut models = Models::new();
+    for name in configuration.models() {
+        let described: Option<ProviderConfig> = configuration
+            .model(name.as_str())
+            .map_err(|error| wrong(format!("could not read the model `{name}` of the configuration"), error.into()))?;
+        let finds = Finds(environment, configuration.folder());
+        match described.map(|described| described.open(name.as_str(), &finds)) {
+            Some(Ok(provider)) => models = models.with(provider),
+            Some(Err(error)) => tracing::warn!(model = %name, error = %error, "the model is left out"),
+            None => {}
+        }
+    }
+    for provider in given {
+        models = models.with(provider);
+    }
+    let default = default.or_else(|| configuration.default_model.as_ref().map(ToString::to_string));
+    Ok(match default {
+        Some(default) => models.with_default(default),
+        None => models,
+    })
+}

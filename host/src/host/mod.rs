@@ -1,0 +1,14 @@
+//! The host: the only place that knows all parts, and what an embedder talks to.
+//!
+//! Not here: printing, the environment, signals (`cli`).
+
+mod builder;
+mod describe;
+mod first_party;
+#[allow(clippy::module_inception, reason = "the room's main type has the room's name")]
+mod host;
+mod open;
+
+pub use builder::{Compilation, HostBuilder};
+pub use host::Host;
+pub use open::SessionBuilder;

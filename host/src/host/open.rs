@@ -1,0 +1,185 @@
+//! Opening a session: from the name of an agent to something that can be prompted.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::host::Host;
+use crate::error::{Error, ErrorKind};
+use crate::plugin::{
+    Decision, Effective, Given, Kind, Pattern, Patterns, Plugin, Source, Standing, decide,
+};
+use crate::sandbox::{Access, Directory, Reach};
+use crate::session::{Agent, Session};
+use crate::tool::{LogSink, Plugged, ToolPlugin, Toolbox};
+use crate::work::{self, Work};
+
+/// Opens a session. What is not said is not granted.
+#[must_use]
+pub struct SessionBuilder {
+    host: Host,
+    agent: String,
+    directories: Vec<Directory>,
+    log: LogSink,
+}
+
+impl SessionBuilder {
+    pub(super) fn new(host: Host, agent: String) -> SessionBuilder {
+        SessionBuilder { host, agent, directories: Vec::new(), log: Arc::new(traced) }
+    }
+
+    /// Gives a directory to the plugins that the operator named, and to the first-party ones, as far as they ask
+    /// for it.
+    pub fn directory(mut self, directory: Directory) -> Self {
+        self.directories.push(directory);
+        self
+    }
+
+    /// Takes the log lines of plugins: level, plugin, line. Without it they go to `tracing`.
+    pub fn log(mut self, sink: impl Fn(&str, &str, &str) + Send + Sync + 'static) -> Self {
+        self.log = Arc::new(sink);
+        self
+    }
+
+    /// Loads the agent and its tools, and opens the session.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] when there is no such agent, [`ErrorKind::Component`] when the agent cannot be
+    /// loaded, [`ErrorKind::Refused`] when the host takes no new work. A tool plugin that cannot be used is left
+    /// out, with a warning that says why.
+    pub async fn open(self) -> Result<Session, Error> {
+        let inner = &self.host.inner;
+        let plugin = inner
+            .catalogue
+            .get(&self.agent)
+            .map_err(|error| Error::because(ErrorKind::NotFound, "could not open a session", error))?;
+        if plugin.manifest().kind != Kind::Agent {
+            let words = format!("`{}` is a tool and cannot be run by itself; name an agent", self.agent);
+            return Err(Error::new(ErrorKind::Usage, words));
+        }
+        self.check_directories()?;
+        let id = self.host.next_session();
+        let work = inner
+            .root
+            .open(work::Kind::Session, format!("{id} {}", self.agent))
+            .map_err(|error| Error::because(ErrorKind::Refused, "could not open a session", error))?;
+        let effective = self.decide(plugin).effective;
+        let component = load(plugin).await?;
+        let code = inner.sandbox.load_agent(component, &effective.limits).await.map_err(|error| {
+            Error::because(ErrorKind::Component, format!("could not load the agent `{}`", self.agent), error)
+        })?;
+        let toolbox = self.toolbox(&work, &effective.tools).await;
+        let agent = Agent {
+            reach: Arc::new(effective.reach(&*inner.environment)),
+            plugged: self.plugged(plugin, effective),
+            code,
+            toolbox,
+            models: inner.models.clone(),
+            directories: self.directories.iter().map(|directory| directory.mount.clone()).collect(),
+        };
+        let checkpoints = Arc::clone(&inner.checkpoints);
+        Session::new(id, work, inner.sandbox.clone(), Arc::new(agent), checkpoints)
+            .map_err(|error| Error::because(ErrorKind::Refused, "could not open a session", error))
+    }
+
+    /// What a plugin may touch in this session, and what became of each of its requests.
+    pub fn decide(&self, plugin: &Plugin) -> Decision {
+        let configuration = &self.host.inner.configuration;
+        let standing = match plugin.source() {
+            Source::Folder(_) if !self.host.inner.named.contains(plugin.name()) => Standing::Found,
+            Source::Folder(_) | Source::Embedded(_) => Standing::Named { directories: &self.directories },
+        };
+        let given = Given::new(configuration, plugin.name(), standing);
+        decide(plugin.manifest(), &given, &configuration.ceiling(plugin.name()))
+    }
+
+    /// Refuses to let any guest write where compiled code is kept: it could put its own code there.
+    fn check_directories(&self) -> Result<(), Error> {
+        let inner = &self.host.inner;
+        let Some(cache) = inner.cache_folder.as_ref().and_then(|folder| folder.canonicalize().ok()) else {
+            return Ok(());
+        };
+        let configured = inner.configuration.plugins.values().flat_map(|plugin| &plugin.grants.directories);
+        let configured = configured.map(|given| (&given.path, given.access));
+        let named = self.directories.iter().map(|given| (&given.path, given.access));
+        for (path, access) in configured.chain(named) {
+            let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+            if access == Access::ReadWrite && (cache.starts_with(&real) || real.starts_with(&cache)) {
+                let words = format!(
+                    "{} cannot be given for writing: the cache of compiled code is in {}; give less, or keep the \
+                     cache elsewhere (`cache-directory` in the configuration)",
+                    path.display(),
+                    cache.display()
+                );
+                return Err(Error::new(ErrorKind::Configuration, words));
+            }
+        }
+        Ok(())
+    }
+
+    /// The tools that an agent with these grants may call.
+    async fn toolbox(&self, owner: &Work, granted: &Patterns) -> Toolbox {
+        let inner = &self.host.inner;
+        let mut toolbox = Toolbox::default();
+        let tools = inner.catalogue.plugins().filter(|plugin| plugin.manifest().kind == Kind::Tool);
+        // A plugin of whose tools none can be granted need not be compiled.
+        let wanted = |plugin: &&Plugin| {
+            let own = Pattern::parse(&format!("{}_*", plugin.name())).into_iter().collect();
+            !granted.meet(&own).is_empty()
+        };
+        for plugin in tools.filter(wanted) {
+            if let Err(error) = self.add(&mut toolbox, owner, plugin).await {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(plugin = %plugin.name(), error, "the tools of this plugin are left out");
+            }
+        }
+        toolbox.narrowed(|name| granted.allows(name))
+    }
+
+    pub(super) async fn add(&self, toolbox: &mut Toolbox, owner: &Work, plugin: &Plugin) -> Result<(), Error> {
+        let sandbox = &self.host.inner.sandbox;
+        let effective = self.decide(plugin).effective;
+        let component = load(plugin).await?;
+        let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
+            Error::because(ErrorKind::Component, format!("could not load the tools of `{}`", plugin.name()), error)
+        };
+        let code = sandbox.load_tool(component, &effective.limits).await.map_err(|error| failed(error.into()))?;
+        let reach: Arc<Reach> = Arc::new(effective.reach(&*self.host.inner.environment));
+        let tool = ToolPlugin { plugged: self.plugged(plugin, effective), code, reach };
+        toolbox.add(sandbox, owner, tool).await.map_err(|error| failed(error.into()))
+    }
+
+    fn plugged(&self, plugin: &Plugin, effective: Effective) -> Plugged {
+        Plugged {
+            name: plugin.name().as_str().into(),
+            effective: Arc::new(effective),
+            log: Arc::clone(&self.log),
+            environment: Arc::clone(&self.host.inner.environment),
+        }
+    }
+}
+
+impl fmt::Debug for SessionBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionBuilder").field("agent", &self.agent).finish_non_exhaustive()
+    }
+}
+
+/// Reads a component from its file, off the threads that serve everybody else.
+async fn load(plugin: &Plugin) -> Result<Arc<[u8]>, Error> {
+    let attempt = format!("could not read the component of `{}`", plugin.name());
+    let component =
+        plugin.load().map_err(|error| Error::because(ErrorKind::Component, attempt, error))?;
+    Ok(Arc::from(&component.bytes[..]))
+}
+
+/// Log lines of plugins, as they go to `tracing`.
+fn traced(level: &str, plugin: &str, text: &str) {
+    match level {
+        "error" => tracing::error!(plugin, "{text}"),
+        "warn" => tracing::warn!(plugin, "{text}"),
+        "debug" => tracing::debug!(plugin, "{text}"),
+        "trace" => tracing::trace!(plugin, "{text}"),
+        _ => tracing::info!(plugin, "{text}"),
+    }
+}

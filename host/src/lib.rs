@@ -1,0 +1,22 @@
+//! A host that runs third-party AI agents and tools as WebAssembly components, where a stop is certain.
+
+pub mod error;
+mod host;
+pub mod ids;
+pub mod message;
+pub mod model;
+pub mod plugin;
+pub mod sandbox;
+pub mod secret;
+pub mod session;
+pub mod tool;
+pub mod work;
+
+pub use error::{Error, ErrorKind};
+pub use host::{Compilation, Host, HostBuilder, SessionBuilder};
+
+/// What the child process runs that compiles components: one component from standard input, its code to standard
+/// output. An embedder who chooses [`Compilation::Child`] calls it from the program named there.
+pub fn compile_child() -> std::process::ExitCode {
+    sandbox::child_main(std::io::stdin(), std::io::stdout())
+}

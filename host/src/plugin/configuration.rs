@@ -1,0 +1,383 @@
+//! The operator's configuration file: what plugins are given, the ceilings, and the settings of the host.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
+
+use super::amounts::{Count, Grace, Size, Time};
+use super::document::{self, DocumentError, from_text, from_whole, named_tables, table, tables};
+use super::file::{self, FileError};
+use super::hosts::HostEntry;
+use super::limits::LimitsTable;
+use super::manifest::{access, read_only};
+use super::names::{ModelName, Mount, Name, SecretName, Variable};
+use super::patterns::Patterns;
+use super::secrets::SecretSource;
+use super::settings::Settings;
+use super::text::{Place, nearest};
+use crate::sandbox::{Access, Limits};
+
+/// The most bytes of a configuration file.
+const MOST: u64 = 1 << 20;
+
+/// A configuration. The default gives nothing to anybody and leaves every ceiling at its default.
+///
+/// Paths in the file are relative to the folder of the file.
+///
+/// ```toml
+/// default-model = "main"
+/// plugin-directories = ["plugins"]
+///
+/// [limits]
+/// wall-time = "30m"
+///
+/// [models.main]
+/// provider = "scripted"
+///
+/// [plugins.http.grants]
+/// network = [{ host = "*.example.org", port = 443 }]
+/// secrets = { token = { env = "EXAMPLE_TOKEN" } }
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Configuration {
+    /// The model of agents that name none: a key of `[models]`.
+    pub default_model: Option<ModelName>,
+    /// Folders whose subfolders are plugins. What stands first wins.
+    #[serde(deserialize_with = "paths")]
+    pub plugin_directories: Vec<PathBuf>,
+    /// Where compiled components are kept.
+    #[serde(deserialize_with = "some_path")]
+    pub cache_directory: Option<PathBuf>,
+    /// The ceilings of every plugin, in place of the defaults of [`Limits`].
+    #[serde(deserialize_with = "table")]
+    pub limits: LimitsTable,
+    /// The models, by name. What a model's table says is read later, with [`Configuration::model`].
+    models: BTreeMap<ModelName, Table>,
+    /// What is said about single plugins, by name.
+    #[serde(deserialize_with = "named_tables")]
+    pub plugins: BTreeMap<Name, PluginTable>,
+    /// The sandbox.
+    #[serde(deserialize_with = "table")]
+    pub sandbox: SandboxTable,
+    /// The compilation of components.
+    #[serde(deserialize_with = "table")]
+    pub compile: CompileTable,
+    /// Stops.
+    #[serde(deserialize_with = "table")]
+    pub stop: StopTable,
+    /// The text itself, for the parts that are read later.
+    #[serde(skip)]
+    source: Source,
+}
+
+/// `[plugins.NAME]`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct PluginTable {
+    /// The folder of the plugin, or its `plugin.toml`. It goes before every other plugin of that name.
+    #[serde(deserialize_with = "some_path")]
+    pub path: Option<PathBuf>,
+    /// What it is given.
+    #[serde(deserialize_with = "table")]
+    pub grants: Granted,
+    /// Its ceilings, in place of those for every plugin: lower or higher.
+    #[serde(deserialize_with = "table")]
+    pub limits: LimitsTable,
+    /// What its guest reads, in place of what the manifest says, key by key.
+    pub configuration: Settings,
+}
+
+/// `[plugins.NAME.grants]`. A key that is left out gives nothing to a plugin that was only found; see
+/// [`Standing`](super::Standing) for the others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Granted {
+    /// Directories of this host.
+    #[serde(deserialize_with = "tables")]
+    pub directories: Vec<GrantedDirectory>,
+    /// Hosts that may be connected to.
+    #[serde(deserialize_with = "tables")]
+    pub network: Vec<HostEntry>,
+    /// Variables of the host's environment that may be read.
+    pub environment: Vec<Variable>,
+    /// Secrets, and where each is kept.
+    pub secrets: BTreeMap<SecretName, SecretSource>,
+    /// Tools that may be called.
+    pub tools: Option<Patterns>,
+    /// Models that may be asked.
+    pub models: Option<Patterns>,
+    /// Agents that may be handed tasks.
+    pub delegation: Option<Patterns>,
+}
+
+/// One directory that an operator gives.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct GrantedDirectory {
+    /// The name under which guests find it.
+    pub mount: Mount,
+    /// The directory on the host.
+    #[serde(deserialize_with = "path")]
+    pub path: PathBuf,
+    /// `read` (when left out) or `read-write`.
+    #[serde(default = "read_only", deserialize_with = "access")]
+    pub access: Access,
+}
+
+/// `[sandbox]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct SandboxTable {
+    /// Runs alive at one time, at most 100,000.
+    #[serde(deserialize_with = "at_most::<_, 100_000>")]
+    pub pool_size: Option<Count>,
+    /// Threads that execute guests, at most 1,024.
+    #[serde(deserialize_with = "at_most::<_, 1_024>")]
+    pub executor_threads: Option<Count>,
+}
+
+/// `[compile]`: what one compilation may use, and how many there are at one time.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct CompileTable {
+    /// Time.
+    pub time: Option<Time>,
+    /// Memory of the compiling process.
+    pub memory: Option<Size>,
+    /// Compilations at one time, at most 256.
+    #[serde(deserialize_with = "at_most::<_, 256>")]
+    pub jobs: Option<Count>,
+    /// Bytes of a component. A larger one is refused before it is read.
+    pub component_bytes: Option<Size>,
+}
+
+/// `[stop]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct StopTable {
+    /// How long a soft stop stays soft.
+    pub grace: Option<Grace>,
+}
+
+impl CompileTable {
+    /// The bytes of a component, where the operator says nothing else: enough for components that bring an
+    /// interpreter along.
+    pub const COMPONENT_BYTES: u64 = 64 << 20;
+
+    /// The most bytes of a component.
+    pub fn most_component_bytes(&self) -> u64 {
+        self.component_bytes.map_or(CompileTable::COMPONENT_BYTES, |size| size.0)
+    }
+}
+
+impl Configuration {
+    /// Reads a configuration. `file` is what errors name and what paths are relative to; nothing is opened.
+    ///
+    /// # Errors
+    /// When it is no configuration, or names a model or a directory that it must not.
+    pub fn parse(text: &str, file: &Path) -> Result<Configuration, ConfigurationError> {
+        let mut read: Configuration = document::read(text, file)?;
+        read.source = Source { file: file.to_owned(), text: text.to_owned() };
+        read.check()?;
+        read.resolve(file.parent().unwrap_or(Path::new("")));
+        Ok(read)
+    }
+
+    /// Reads the configuration in a file.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or is no configuration.
+    pub fn load(file: &Path) -> Result<Configuration, ConfigurationError> {
+        let text = file::text(file, file::read(file, MOST)?)?;
+        Configuration::parse(&text, file)
+    }
+
+    /// The names of the models.
+    pub fn models(&self) -> impl Iterator<Item = &ModelName> {
+        self.models.keys()
+    }
+
+    /// What is said about a model, in the form of whoever reads it; none when there is no such model.
+    ///
+    /// # Errors
+    /// When the table does not have that form; the error names the place.
+    pub fn model<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ConfigurationError> {
+        if !self.models.contains_key(name) {
+            return Ok(None);
+        }
+        Ok(document::read_part(&self.source.text, &self.source.file, &["models", name])?)
+    }
+
+    /// The folder that paths in the file are relative to.
+    pub fn folder(&self) -> &Path {
+        self.source.file.parent().unwrap_or(Path::new(""))
+    }
+
+    /// The ceilings of a plugin.
+    pub fn ceiling(&self, name: &Name) -> Limits {
+        let all = self.limits.over(&Limits::default());
+        match self.plugins.get(name) {
+            Some(plugin) => plugin.limits.over(&all),
+            None => all,
+        }
+    }
+
+    fn check(&self) -> Result<(), ConfigurationError> {
+        let place = |path: &[&str]| document::locate(&self.source.text, &self.source.file, path);
+        if let Some(name) =
+            self.default_model.as_ref().filter(|name| !self.models.contains_key(*name))
+        {
+            let near = nearest(name.as_str(), self.models.keys().map(ModelName::as_str));
+            let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            return Err(ConfigurationError::UnknownModel {
+                place: place(&["default-model"]),
+                name: name.clone(),
+                hint,
+            });
+        }
+        for (name, plugin) in &self.plugins {
+            let mut seen = std::collections::BTreeSet::new();
+            for (index, directory) in plugin.grants.directories.iter().enumerate() {
+                if !seen.insert(&directory.mount) {
+                    let index = index.to_string();
+                    let place = place(&["plugins", name.as_str(), "grants", "directories", &index]);
+                    return Err(ConfigurationError::Repeated {
+                        place,
+                        mount: directory.mount.clone(),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn resolve(&mut self, folder: &Path) {
+        let plugins = self.plugins.values_mut().flat_map(|plugin| {
+            let secrets = plugin.grants.secrets.values_mut().filter_map(|source| match source {
+                SecretSource::File(path) => Some(path),
+                SecretSource::Environment(_) => None,
+            });
+            plugin
+                .path
+                .iter_mut()
+                .chain(plugin.grants.directories.iter_mut().map(|given| &mut given.path))
+                .chain(secrets)
+        });
+        for path in
+            self.plugin_directories.iter_mut().chain(&mut self.cache_directory).chain(plugins)
+        {
+            *path = folder.join(&*path);
+        }
+    }
+}
+
+pub(super) fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+    from_text(deserializer, "a path", |text| match text {
+        "" => Err("a path cannot be empty; write \".\" for the folder of this file".to_owned()),
+        _ if text.contains('\0') => Err("a path cannot contain a zero byte".to_owned()),
+        _ if text == "~" || text.starts_with("~/") => {
+            Err("`~` is not replaced here; write the whole path".to_owned())
+        }
+        _ => Ok(PathBuf::from(text)),
+    })
+}
+
+/// A count that is the number of something this machine has to hold.
+fn at_most<'de, D: Deserializer<'de>, const MOST: u64>(
+    deserializer: D,
+) -> Result<Option<Count>, D::Error> {
+    from_whole(deserializer, "a whole number", |whole| match whole {
+        0 => Err("0 would let nothing run; leave the key out for the default".to_owned()),
+        whole if whole <= MOST => Ok(Some(Count(whole))),
+        whole => Err(format!("{whole} is too many; at most {MOST}")),
+    })
+}
+
+/// A path inside an array.
+struct Given(PathBuf);
+
+impl<'de> Deserialize<'de> for Given {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Given, D::Error> {
+        path(deserializer).map(Given)
+    }
+}
+
+fn some_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
+    path(deserializer).map(Some)
+}
+
+fn paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
+    Ok(Vec::<Given>::deserialize(deserializer)?.into_iter().map(|path| path.0).collect())
+}
+
+/// The text of a configuration. It may hold what should not be shown.
+#[derive(Clone, Default, PartialEq, Eq)]
+struct Source {
+    file: PathBuf,
+    text: String,
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source").field("file", &self.file).field("bytes", &self.text.len()).finish()
+    }
+}
+
+/// A table that somebody else will read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Table;
+
+impl<'de> Deserialize<'de> for Table {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Table, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Table;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Table, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Table)
+            }
+        }
+        deserializer.deserialize_map(Any)
+    }
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigurationError {
+    /// It is not what a configuration looks like: mend the text.
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+    /// It cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The default model is not among the models: name one of them, or add it.
+    #[error("{place}: there is no [models.{name}]{hint}")]
+    UnknownModel {
+        /// Where.
+        place: Place,
+        /// The name.
+        name: ModelName,
+        /// What was probably meant.
+        hint: String,
+    },
+    /// One plugin is given two directories of one name: rename or remove one.
+    #[error(
+        "{place}: the directory `{mount}` is given twice to this plugin; rename or remove one of the two"
+    )]
+    Repeated {
+        /// The second one.
+        place: Place,
+        /// Its name.
+        mount: Mount,
+    },
+}

@@ -1,0 +1,295 @@
+//! Reading TOML into types, with errors that name the place, the key and what was probably meant.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::text::{Place, nearest, printable};
+
+/// Reads a whole document.
+pub(super) fn read<T: DeserializeOwned>(text: &str, file: &Path) -> Result<T, DocumentError> {
+    let table = parse(text, file)?;
+    T::deserialize(toml::Deserializer::from(table)).map_err(|error| explain(text, file, &error))
+}
+
+/// Reads the part of a document at that path into a type; none when there is no such part.
+pub(super) fn read_part<T: DeserializeOwned>(
+    text: &str,
+    file: &Path,
+    path: &[&str],
+) -> Result<Option<T>, DocumentError> {
+    let (last, above) = match path.split_last() {
+        Some(split) => split,
+        None => return read(text, file).map(Some),
+    };
+    let mut table = parse(text, file)?.into_inner();
+    for step in above {
+        match table.remove(*step).map(Spanned::into_inner) {
+            Some(DeValue::Table(below)) => table = below,
+            _ => return Ok(None),
+        }
+    }
+    let Some(value) = table.remove(*last) else { return Ok(None) };
+    T::deserialize(toml::de::ValueDeserializer::from(value))
+        .map(Some)
+        .map_err(|error| explain(text, file, &error))
+}
+
+/// The place of a key or an element in a document that has been read before: keys by name, elements by number.
+pub(super) fn locate(text: &str, file: &Path, path: &[&str]) -> Place {
+    let mut offset = 0;
+    if let Ok(table) = DeTable::parse(text) {
+        let mut table = Some(table.get_ref());
+        let mut array = None;
+        for step in path {
+            let value: Option<&Spanned<DeValue<'_>>> = match (table, array) {
+                (Some(table), _) => table.get_key_value(*step).map(|(key, value)| {
+                    offset = key.span().start;
+                    value
+                }),
+                (None, Some(array)) => {
+                    let array: &toml::de::DeArray<'_> = array;
+                    step.parse::<usize>().ok().and_then(|index| array.get(index)).inspect(|value| {
+                        offset = value.span().start;
+                    })
+                }
+                (None, None) => None,
+            };
+            table = value.and_then(|value| value.get_ref().as_table());
+            array = value.and_then(|value| value.get_ref().as_array());
+        }
+    }
+    Place::of(file, text, offset)
+}
+
+fn parse<'t>(text: &'t str, file: &Path) -> Result<Spanned<DeTable<'t>>, DocumentError> {
+    DeTable::parse(text).map_err(|error| DocumentError::Syntax {
+        place: place(text, file, &error),
+        reason: printable(error.message()),
+    })
+}
+
+fn place(text: &str, file: &Path, error: &toml::de::Error) -> Place {
+    Place::of(file, text, error.span().map_or(0, |span| span.start))
+}
+
+/// Turns what serde says into something that people can act on. serde reports an unknown key only as text, so
+/// the text is taken apart here; `unknown_keys_are_taken_apart` fails when its wording changes.
+fn explain(text: &str, file: &Path, error: &toml::de::Error) -> DocumentError {
+    let place = place(text, file, error);
+    let message = error.message();
+    if let Some((key, expected)) = unknown(message, "unknown field `") {
+        let hint = hint(&key, &expected);
+        return DocumentError::UnknownKey { place, key: printable(&key), hint };
+    }
+    if let Some((word, expected)) = unknown(message, "unknown variant `") {
+        let reason = format!("`{}` is not known here{}", printable(&word), hint(&word, &expected));
+        return DocumentError::Invalid { place, reason };
+    }
+    if let Some(key) =
+        message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'))
+    {
+        return DocumentError::MissingKey { place, key: printable(key) };
+    }
+    DocumentError::Invalid { place, reason: printable(message) }
+}
+
+/// The unknown word and the words that are known in its place.
+fn unknown(message: &str, start: &str) -> Option<(String, Vec<String>)> {
+    let rest = message.strip_prefix(start)?;
+    // The last one: the word itself was written by somebody else and may contain anything.
+    let (word, expected) = match rest.rfind("`, expected ") {
+        Some(end) => (&rest[..end], &rest[end + 2..]),
+        None => (&rest[..rest.rfind('`')?], ""),
+    };
+    let expected = expected.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+    Some((word.to_owned(), expected))
+}
+
+fn hint(word: &str, expected: &[String]) -> String {
+    match nearest(word, expected.iter().map(String::as_str)) {
+        Some(near) => format!("; did you mean `{near}`?"),
+        None if expected.is_empty() => "; nothing can stand here".to_owned(),
+        None => format!("; known here: {}", expected.join(", ")),
+    }
+}
+
+/// Reads a value from a text, or says why it cannot.
+type Parse<T> = fn(&str) -> Result<T, String>;
+
+/// Reads a value from a number, or says why it cannot.
+type Whole<T> = fn(u64) -> Result<T, String>;
+
+/// Deserialises from a text. What `parse` refuses is reported at the place of the text.
+pub(super) fn from_text<'de, D: Deserializer<'de>, T>(
+    deserializer: D,
+    expecting: &'static str,
+    parse: Parse<T>,
+) -> Result<T, D::Error> {
+    deserializer.deserialize_any(Scalar {
+        expecting,
+        text: Some(parse),
+        whole: None,
+        kind: PhantomData,
+    })
+}
+
+/// Deserialises from a number that is not negative.
+pub(super) fn from_whole<'de, D: Deserializer<'de>, T>(
+    deserializer: D,
+    expecting: &'static str,
+    whole: Whole<T>,
+) -> Result<T, D::Error> {
+    deserializer.deserialize_any(Scalar {
+        expecting,
+        text: None,
+        whole: Some(whole),
+        kind: PhantomData,
+    })
+}
+
+/// Deserialises from a text or from a number that is not negative.
+pub(super) fn from_text_or_whole<'de, D: Deserializer<'de>, T>(
+    deserializer: D,
+    expecting: &'static str,
+    text: Parse<T>,
+    whole: Whole<T>,
+) -> Result<T, D::Error> {
+    deserializer.deserialize_any(Scalar {
+        expecting,
+        text: Some(text),
+        whole: Some(whole),
+        kind: PhantomData,
+    })
+}
+
+/// Deserialises a struct from a table only. By itself serde also takes an array, field by field in their order.
+pub(super) fn table<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Strict::deserialize(deserializer).map(|table| table.0)
+}
+
+/// Deserialises a list of structs, each from a table only.
+pub(super) fn tables<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    let list = Vec::<Strict<T>>::deserialize(deserializer)?;
+    Ok(list.into_iter().map(|table| table.0).collect())
+}
+
+/// Deserialises structs by name, each from a table only.
+pub(super) fn named_tables<'de, D, K, T>(deserializer: D) -> Result<BTreeMap<K, T>, D::Error>
+where
+    D: Deserializer<'de>,
+    K: Deserialize<'de> + Ord,
+    T: Deserialize<'de>,
+{
+    let all = BTreeMap::<K, Strict<T>>::deserialize(deserializer)?;
+    Ok(all.into_iter().map(|(name, table)| (name, table.0)).collect())
+}
+
+struct Strict<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Strict<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Strict<T>, D::Error> {
+        deserializer.deserialize_map(OnlyTable(PhantomData))
+    }
+}
+
+struct OnlyTable<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for OnlyTable<T> {
+    type Value = Strict<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a table")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Strict<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(Strict)
+    }
+}
+
+struct Scalar<T> {
+    expecting: &'static str,
+    text: Option<Parse<T>>,
+    whole: Option<Whole<T>>,
+    kind: PhantomData<T>,
+}
+
+impl<T> Visitor<'_> for Scalar<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.expecting)
+    }
+
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<T, E> {
+        match self.text {
+            Some(parse) => parse(value).map_err(E::custom),
+            None => Err(E::invalid_type(serde::de::Unexpected::Str(&printable(value)), &self)),
+        }
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<T, E> {
+        match u64::try_from(value) {
+            Ok(value) => self.visit_u64(value),
+            Err(_) => Err(E::custom(format!("{value} is below zero; expected {}", self.expecting))),
+        }
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<T, E> {
+        match self.whole {
+            Some(whole) => whole(value).map_err(E::custom),
+            None => Err(E::invalid_type(serde::de::Unexpected::Unsigned(value), &self)),
+        }
+    }
+}
+
+/// Why a document cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DocumentError {
+    /// It is not TOML: mend the text.
+    #[error("{place}: this is not TOML: {reason}")]
+    Syntax {
+        /// Where.
+        place: Place,
+        /// What the parser says.
+        reason: String,
+    },
+    /// Nobody reads that key: remove or rename it.
+    #[error("{place}: unknown key `{key}`{hint}")]
+    UnknownKey {
+        /// Where.
+        place: Place,
+        /// The key, escaped.
+        key: String,
+        /// What was probably meant, or what is known.
+        hint: String,
+    },
+    /// A key that must be there is not: add it.
+    #[error("{place}: the key `{key}` is missing here; add it")]
+    MissingKey {
+        /// The table that lacks it.
+        place: Place,
+        /// The key.
+        key: String,
+    },
+    /// A value does not fit: change it.
+    #[error("{place}: {reason}")]
+    Invalid {
+        /// Where.
+        place: Place,
+        /// What is wrong with it, escaped.
+        reason: String,
+    },
+}

@@ -1,0 +1,219 @@
+//! The one door: every call from a guest to the host passes here, and nowhere else.
+//!
+//! What a guest may ask for sits behind [`Door`], whose fields nobody outside this file can reach. So a host
+//! function that does not go through the door has nothing to call. Passing means: look at the stop, record the
+//! call, charge the bytes in, do it, charge the bytes out. A call that waits can also be left early.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
+use super::limits::{LimitKind, Limits};
+use super::meter::Meter;
+use super::outcome::Ends;
+use super::upward::{Above, PluginHost, Waiting};
+use super::weigh::Weigh;
+use crate::message::{Failure, FailureCode};
+use crate::work::{Activity, Stop, StopKind, StopSignal, Work};
+
+/// What a guest gets from a call: a value or a failure that it can read. The outer error ends the guest.
+pub(super) type Answer<T> = wasmtime::Result<Result<T, Failure>>;
+
+/// The door of one run.
+pub(super) struct Door<H> {
+    host: H,
+    scope: Arc<Scope>,
+}
+
+/// What the door and the WASI interfaces of one run share. It holds a share of the run's work, and lives in the
+/// store and nowhere else: it goes when the store goes.
+pub(super) struct Scope {
+    pub(super) work: Work,
+    signal: StopSignal,
+    meter: Arc<Meter>,
+    log: Arc<dyn PluginHost>,
+    pub(super) control: Handle,
+    /// Places for blocking calls, for all runs of the host together.
+    pub(super) blocking: Arc<Semaphore>,
+    /// Places for open files of this run.
+    pub(super) files: Arc<Semaphore>,
+    /// The guest has seen its soft stop; from then on calls that wait work again.
+    observed: AtomicBool,
+}
+
+impl Scope {
+    pub(super) fn new(
+        work: Work,
+        meter: Arc<Meter>,
+        log: Arc<dyn PluginHost>,
+        control: Handle,
+        blocking: Arc<Semaphore>,
+    ) -> Scope {
+        let files = usize::try_from(meter.limits().open_files).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+        let signal = work.signal();
+        let files = Arc::new(Semaphore::new(files));
+        Scope { work, signal, meter, log, control, blocking, files, observed: AtomicBool::new(false) }
+    }
+
+    /// Looks at the stop, records, and charges what the guest brings.
+    pub(super) fn enter(&self, call: &'static str, bytes: usize) -> wasmtime::Result<()> {
+        if self.signal.is_hard() {
+            return Err(Ends::Stopped.into());
+        }
+        self.meter.record(call);
+        self.charge(bytes)
+    }
+
+    /// Records a call of a WASI interface. The stop is looked at on the way into every host call, by the hook.
+    pub(super) fn record(&self, interface: &'static str) {
+        self.meter.record(interface);
+    }
+
+    /// Charges bytes that cross the door.
+    pub(super) fn charge(&self, bytes: usize) -> wasmtime::Result<()> {
+        self.meter.charge_door(bytes).map_err(|kind| Ends::Limit(kind).into())
+    }
+
+    /// Charges and passes on a line for the log.
+    pub(super) fn log(&self, level: &str, message: &str) -> wasmtime::Result<()> {
+        self.meter.charge_log(message.len()).map_err(Ends::Limit)?;
+        self.log.log(level, message);
+        Ok(())
+    }
+
+    /// Charges what the guest gets. An answer that is too large for one call becomes a failure that says so.
+    fn leave<T: Weigh>(&self, call: &'static str, answer: Result<T, Failure>) -> Answer<T> {
+        let bytes = match &answer {
+            Ok(value) => value.weight(),
+            Err(failure) => failure.message.len(),
+        };
+        if bytes as u64 > self.meter.limits().call_bytes {
+            let limit = self.meter.limits().call_bytes;
+            return Ok(Err(Failure::new(
+                FailureCode::TooLarge,
+                format!("the answer of {call} has {bytes} bytes, and one call may carry {limit}: ask for less"),
+            )));
+        }
+        self.charge(bytes)?;
+        Ok(answer)
+    }
+
+    /// The failure by which a guest learns of its soft stop, the first time that it can.
+    fn interruption(&self) -> Option<Failure> {
+        if !self.signal.is_raised() || self.observed.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.observed.store(true, Ordering::Relaxed);
+        let stop = self.signal.stop()?;
+        let words = format!("stopped by {}: {}", stop.issuer(), stop.message());
+        Some(Failure::new(FailureCode::Interrupted, words))
+    }
+}
+
+impl<H: Above> Door<H> {
+    pub(super) fn new(host: H, scope: Arc<Scope>) -> Door<H> {
+        Door { host, scope }
+    }
+
+    /// A call that is answered at once.
+    pub(super) fn pass<T: Weigh>(
+        &self,
+        call: &'static str,
+        bytes: usize,
+        ask: impl FnOnce(&H) -> Result<T, Failure>,
+    ) -> Answer<T> {
+        self.scope.enter(call, bytes)?;
+        self.scope.leave(call, ask(&self.host))
+    }
+
+    /// A call that may wait. A soft stop that the guest has not seen yet ends the wait with `interrupted`; a hard
+    /// stop takes the guest away in the middle of it.
+    pub(super) async fn wait<T: Weigh>(
+        &self,
+        call: &'static str,
+        detail: Option<Arc<str>>,
+        bytes: usize,
+        ask: impl FnOnce(&H) -> Waiting<T>,
+    ) -> Answer<T> {
+        let scope = &*self.scope;
+        scope.enter(call, bytes)?;
+        if let Some(failure) = scope.interruption() {
+            return scope.leave(call, Err(failure));
+        }
+        let mut waiting = ask(&self.host);
+        if let std::task::Poll::Ready(answer) = futures::poll!(&mut waiting) {
+            return scope.leave(call, answer);
+        }
+        scope.work.set_activity(Some(Activity { what: call, detail, since: Some(Instant::now()) }));
+        let answer = if scope.observed.load(Ordering::Relaxed) {
+            waiting.await
+        } else {
+            tokio::select! {
+                biased;
+                answer = &mut waiting => answer,
+                _ = scope.signal.raised(StopKind::Soft) => {
+                    // What the call was doing ends before the guest hears of the stop.
+                    drop(waiting);
+                    match scope.interruption() {
+                        Some(failure) => Err(failure),
+                        None => Err(Failure::new(FailureCode::Interrupted, "stopped")),
+                    }
+                }
+            }
+        };
+        scope.work.set_activity(None);
+        scope.leave(call, answer)
+    }
+
+    /// A line for the log.
+    pub(super) fn log(&self, level: &str, message: &str) -> wasmtime::Result<()> {
+        self.scope.enter("log.write", message.len())?;
+        self.scope.log(level, message)
+    }
+
+    /// The soft stop of the run. Asking counts as having seen it.
+    pub(super) fn stop_requested(&self) -> wasmtime::Result<Option<Stop>> {
+        self.scope.enter("run.stop-requested", 0)?;
+        let stop = self.scope.signal.soft();
+        if stop.is_some() {
+            self.scope.observed.store(true, Ordering::Relaxed);
+        }
+        Ok(stop)
+    }
+
+    /// The budgets of the run.
+    pub(super) fn budgets(&self) -> wasmtime::Result<Vec<crate::work::BudgetUse>> {
+        self.scope.enter("run.budgets", 0)?;
+        Ok(self.scope.meter.all_budgets())
+    }
+
+    /// The stop that a failure with the code `interrupted` speaks of.
+    pub(super) fn stop_of(&self, failure: &Failure) -> Option<Stop> {
+        (failure.code == FailureCode::Interrupted).then(|| self.scope.signal.stop()).flatten()
+    }
+
+    pub(super) fn limits(&self) -> &Limits {
+        self.scope.meter.limits()
+    }
+
+    /// Refuses a model request where no tokens are left: the run ends, because no answer could help it.
+    pub(super) fn check_tokens(&self) -> wasmtime::Result<()> {
+        match self.scope.meter.tokens_left() {
+            Some(0) => Err(Ends::Limit(LimitKind::ModelTokens).into()),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Charges what a model request used.
+    pub(super) fn charge_tokens(&self, tokens: u64) {
+        self.scope.meter.charge_tokens(tokens);
+    }
+
+    /// How many tokens are left; none where there is no bound.
+    pub(super) fn tokens_left(&self) -> Option<u64> {
+        self.scope.meter.tokens_left()
+    }
+}

@@ -1,0 +1,212 @@
+//! One run: a store of its own, an instance, one call, and its end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use futures::future::BoxFuture;
+use wasmtime::{CallHook, Engine, Store, UpdateDeadline};
+
+use super::door::{Door, Scope};
+use super::guest::Guest;
+use super::limits::{LimitKind, Limits};
+use super::meter::{Limiter, Meter};
+use super::outcome::{Ends, Report, conclude};
+use super::reach::Reach;
+use super::sandbox::Shared;
+use super::upward::{Above, PluginHost};
+use super::wasi::{Gate, WasiState};
+use crate::message::{Failure, FailureCode};
+use crate::work::{Running, StopKind, StopSignal, Work};
+
+/// What a guest's export gives: the outer error ended it.
+pub(super) type Returned<T> = wasmtime::Result<Result<T, Failure>>;
+
+/// A run that was started. Await its end; drop it and the run is stopped hard.
+#[must_use = "dropping it stops the run"]
+#[derive(Debug)]
+pub struct Run<T> {
+    running: Running<Returned<T>>,
+    meter: Arc<Meter>,
+    heeds: StopKind,
+}
+
+impl<T> Run<T> {
+    /// The name of its work.
+    pub fn id(&self) -> crate::ids::WorkId {
+        self.running.id()
+    }
+
+    /// Waits until the run has ended and its store is gone.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future stops the run hard.
+    pub async fn ended(self) -> Report<T> {
+        conclude(self.running.ended().await, &self.meter, self.heeds)
+    }
+}
+
+/// What a run is started with.
+#[derive(Debug)]
+pub struct Start<H> {
+    /// The node that the run is charged to.
+    pub work: Work,
+    /// How much it may use.
+    pub limits: Limits,
+    /// What it can reach.
+    pub reach: Arc<Reach>,
+    /// What its imports ask.
+    pub host: H,
+}
+
+impl<H> Start<H> {
+    /// The same start, with the side above in the form that a store keeps.
+    pub(super) fn above<A>(self, form: impl FnOnce(H) -> A) -> Start<A> {
+        Start { work: self.work, limits: self.limits, reach: self.reach, host: form(self.host) }
+    }
+}
+
+/// Starts a run of an instantiated component: `call` is the one call that it makes.
+pub(super) fn start<H, T, C>(
+    shared: &Arc<Shared>,
+    engine: &Engine,
+    nudge: Arc<dyn Fn() + Send + Sync>,
+    start: Start<H>,
+    log: Arc<dyn PluginHost>,
+    call: C,
+) -> Run<T>
+where
+    H: Above,
+    T: Output,
+    C: AsyncCall<H, T>,
+{
+    let Start { work, limits, reach, host } = start;
+    if let Some(deadline) = limits.wall_time.and_then(|wall| Instant::now().checked_add(wall)) {
+        work.set_deadline(deadline);
+    }
+    let meter = Arc::new(Meter::new(limits));
+    let execution = execute(Arc::clone(shared), engine.clone(), work.share(), Arc::clone(&meter), reach, host, log, call);
+    let running = shared.executor.start(work, nudge, Arc::clone(&meter) as Arc<dyn crate::work::Gauge>, execution);
+    Run { running, meter, heeds: H::HEEDS }
+}
+
+/// The one call that a run makes of its component.
+pub(super) trait AsyncCall<H: Above, T>: Send + 'static {
+    /// Instantiates and calls.
+    fn call<'a>(self, store: &'a mut Store<Guest<H>>) -> BoxFuture<'a, Returned<T>>;
+}
+
+/// A result whose size is bounded.
+pub(super) trait Output: Send + 'static {
+    /// Its bytes.
+    fn bytes(&self) -> usize;
+}
+
+impl Output for String {
+    fn bytes(&self) -> usize {
+        self.len()
+    }
+}
+
+impl Output for Vec<crate::message::ToolSpec> {
+    fn bytes(&self) -> usize {
+        super::weigh::Weigh::weight(self)
+    }
+}
+
+#[allow(clippy::too_many_arguments, reason = "each is one part of a run, and they meet here and nowhere else")]
+async fn execute<H, T, C>(
+    shared: Arc<Shared>,
+    engine: Engine,
+    work: Work,
+    meter: Arc<Meter>,
+    reach: Arc<Reach>,
+    host: H,
+    log: Arc<dyn PluginHost>,
+    call: C,
+) -> Returned<T>
+where
+    H: Above,
+    T: Output,
+    C: AsyncCall<H, T>,
+{
+    let signal = work.signal();
+    let control = shared.executor.control().clone();
+    let scope = Arc::new(Scope::new(work, Arc::clone(&meter), log, control, Arc::clone(&shared.blocking)));
+    let gate = Arc::clone(&scope) as Arc<dyn Gate>;
+    let wasi = match WasiState::open(reach, gate, Arc::clone(&shared.outside)).await {
+        Ok(wasi) => wasi,
+        Err(error) => return Ok(Err(Failure::new(FailureCode::Failed, error.to_string()))),
+    };
+    let guest = Guest::new(Door::new(host, scope), wasi, Limiter::new(Arc::clone(&meter)));
+    let mut store = Store::new(&engine, guest);
+    govern(&mut store, &signal, &meter, &shared.ticks)?;
+    // The deadline is set by now: a stop before it would have been missed, so look only after it.
+    if signal.is_hard() {
+        return Err(Ends::Stopped.into());
+    }
+    let returned = call.call(&mut store).await;
+    if let Ok(left) = store.get_fuel() {
+        meter.set_fuel_left(left);
+    }
+    let returned = returned?;
+    store.data_mut().flush_output()?;
+    if let Ok(value) = &returned
+        && value.bytes() as u64 > meter.limits().output_bytes
+    {
+        return Err(Ends::Limit(LimitKind::OutputBytes).into());
+    }
+    Ok(returned)
+}
+
+/// Puts a store under its limits and its stop. Must come before anything of the guest is instantiated.
+fn govern<H: Above>(
+    store: &mut Store<Guest<H>>,
+    signal: &StopSignal,
+    meter: &Arc<Meter>,
+    ticks: &Arc<AtomicU64>,
+) -> wasmtime::Result<()> {
+    let limits = meter.limits();
+    let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    store.limiter(|guest| &mut guest.limiter);
+    store.set_hostcall_fuel(size(limits.call_bytes));
+    store.set_max_component_handles(size(limits.handles));
+    if let Some(fuel) = limits.fuel {
+        store.set_fuel(fuel)?;
+    }
+    store.set_epoch_deadline(1);
+    let (stop, all_ticks) = (signal.clone(), Arc::clone(ticks));
+    let mut seen = all_ticks.load(Ordering::Relaxed);
+    store.epoch_deadline_callback(move |_| {
+        if stop.is_hard() {
+            return Err(Ends::Stopped.into());
+        }
+        let now = all_ticks.load(Ordering::Relaxed);
+        if now == seen {
+            // The epoch was bumped for somebody else's stop.
+            return Ok(UpdateDeadline::Continue(1));
+        }
+        seen = now;
+        Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
+    });
+    let (stop, meter) = (signal.clone(), Arc::clone(meter));
+    let metered = meter.limits().fuel.is_some();
+    store.call_hook(move |context, hook| {
+        match hook {
+            CallHook::CallingHost => {
+                if stop.is_hard() {
+                    return Err(Ends::Stopped.into());
+                }
+                meter.set_in_host(true);
+                if metered && let Ok(left) = context.get_fuel() {
+                    meter.set_fuel_left(left);
+                }
+            }
+            CallHook::ReturningFromHost => meter.set_in_host(false),
+            CallHook::CallingWasm | CallHook::ReturningFromWasm => {}
+        }
+        Ok(())
+    });
+    Ok(())
+}

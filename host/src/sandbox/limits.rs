@@ -1,0 +1,139 @@
+//! How much one run may use, and the names of what it can run out of.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// How much one run may use. Every field is enforced by the sandbox or by the door.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Linear memory of the whole store, in bytes.
+    pub memory: u64,
+    /// Elements of all tables of the store.
+    pub table_elements: u64,
+    /// Units of fuel (about one for each instruction); none for no bound. A run with a bound executes code
+    /// that counts, which costs up to 1.4 times on tight loops.
+    pub fuel: Option<u64>,
+    /// Time from the start of the run to its end; none for no bound.
+    pub wall_time: Option<Duration>,
+    /// Bytes that may cross the door in both directions over the whole run.
+    pub door_bytes: u64,
+    /// Bytes that may cross the door in one call.
+    pub call_bytes: u64,
+    /// Bytes of the final result.
+    pub output_bytes: u64,
+    /// Bytes of log lines and of standard output and error.
+    pub log_bytes: u64,
+    /// Host calls at work at one time: the length of a batch of tool calls.
+    pub calls_in_flight: u64,
+    /// Tokens of model requests and answers; none for no bound.
+    pub model_tokens: Option<u64>,
+    /// Files and directories open at one time.
+    pub open_files: u64,
+    /// Handles of component resources alive at one time.
+    pub handles: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            memory: 64 << 20,
+            table_elements: 20_000,
+            fuel: None,
+            wall_time: Some(Duration::from_secs(600)),
+            door_bytes: 1 << 30,
+            call_bytes: 4 << 20,
+            output_bytes: 1 << 20,
+            log_bytes: 1 << 20,
+            calls_in_flight: 16,
+            model_tokens: None,
+            open_files: 64,
+            handles: 1_000,
+        }
+    }
+}
+
+impl Limits {
+    /// The lower of both, limit by limit: what a manifest asks for under an operator's ceiling.
+    #[must_use]
+    pub fn under(&self, ceiling: &Limits) -> Limits {
+        Limits {
+            memory: self.memory.min(ceiling.memory),
+            table_elements: self.table_elements.min(ceiling.table_elements),
+            fuel: lower(self.fuel, ceiling.fuel),
+            wall_time: lower(self.wall_time, ceiling.wall_time),
+            door_bytes: self.door_bytes.min(ceiling.door_bytes),
+            call_bytes: self.call_bytes.min(ceiling.call_bytes),
+            output_bytes: self.output_bytes.min(ceiling.output_bytes),
+            log_bytes: self.log_bytes.min(ceiling.log_bytes),
+            calls_in_flight: self.calls_in_flight.min(ceiling.calls_in_flight),
+            model_tokens: lower(self.model_tokens, ceiling.model_tokens),
+            open_files: self.open_files.min(ceiling.open_files),
+            handles: self.handles.min(ceiling.handles),
+        }
+    }
+}
+
+fn lower<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// The names of what a run can run out of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum LimitKind {
+    /// [`Limits::memory`].
+    Memory,
+    /// [`Limits::table_elements`].
+    TableElements,
+    /// [`Limits::fuel`].
+    Fuel,
+    /// [`Limits::wall_time`].
+    WallTime,
+    /// [`Limits::door_bytes`].
+    DoorBytes,
+    /// [`Limits::call_bytes`].
+    CallBytes,
+    /// [`Limits::output_bytes`].
+    OutputBytes,
+    /// [`Limits::log_bytes`].
+    LogBytes,
+    /// [`Limits::calls_in_flight`].
+    CallsInFlight,
+    /// [`Limits::model_tokens`].
+    ModelTokens,
+    /// [`Limits::open_files`].
+    OpenFiles,
+    /// [`Limits::handles`].
+    Handles,
+}
+
+impl LimitKind {
+    /// The name, as configuration and outcomes spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LimitKind::Memory => "memory",
+            LimitKind::TableElements => "table-elements",
+            LimitKind::Fuel => "fuel",
+            LimitKind::WallTime => "wall-time",
+            LimitKind::DoorBytes => "door-bytes",
+            LimitKind::CallBytes => "call-bytes",
+            LimitKind::OutputBytes => "output-bytes",
+            LimitKind::LogBytes => "log-bytes",
+            LimitKind::CallsInFlight => "calls-in-flight",
+            LimitKind::ModelTokens => "model-tokens",
+            LimitKind::OpenFiles => "open-files",
+            LimitKind::Handles => "handles",
+        }
+    }
+}
+
+impl std::fmt::Display for LimitKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

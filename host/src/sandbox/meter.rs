@@ -1,0 +1,232 @@
+//! What one run has used, counted where it is used and read by whoever wants to know.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+use super::limits::{LimitKind, Limits};
+use crate::work::{BudgetUse, Gauge};
+
+/// The counters of one run beside their limits. Outlives the store, so that a run that was cut can still say
+/// what it had used.
+#[derive(Debug)]
+pub(super) struct Meter {
+    limits: Limits,
+    started: Instant,
+    memory: AtomicU64,
+    memory_peak: AtomicU64,
+    table_elements: AtomicU64,
+    fuel: AtomicU64,
+    door_bytes: AtomicU64,
+    log_bytes: AtomicU64,
+    model_tokens: AtomicU64,
+    calls: AtomicU64,
+    /// The guest is inside a host call.
+    in_host: AtomicBool,
+    last_call: Mutex<&'static str>,
+    /// The first limit that a refusal named. It explains a trap that follows from the refusal.
+    refused: OnceLock<LimitKind>,
+}
+
+impl Meter {
+    pub(super) fn new(limits: Limits) -> Meter {
+        Meter {
+            limits,
+            started: Instant::now(),
+            memory: AtomicU64::new(0),
+            memory_peak: AtomicU64::new(0),
+            table_elements: AtomicU64::new(0),
+            fuel: AtomicU64::new(0),
+            door_bytes: AtomicU64::new(0),
+            log_bytes: AtomicU64::new(0),
+            model_tokens: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
+            in_host: AtomicBool::new(false),
+            last_call: Mutex::new("starting"),
+            refused: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub(super) fn refused(&self) -> Option<LimitKind> {
+        self.refused.get().copied()
+    }
+
+    /// Records a call of a host function.
+    pub(super) fn record(&self, call: &'static str) {
+        self.calls.store(self.calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        *self.last_call.lock().unwrap_or_else(PoisonError::into_inner) = call;
+    }
+
+    /// The guest goes into the host, or comes back.
+    pub(super) fn set_in_host(&self, in_host: bool) {
+        self.in_host.store(in_host, Ordering::Relaxed);
+    }
+
+    /// Adds to the bytes that crossed the door.
+    pub(super) fn charge_door(&self, bytes: usize) -> Result<(), LimitKind> {
+        spend(&self.door_bytes, bytes, self.limits.door_bytes).map_err(|()| LimitKind::DoorBytes)
+    }
+
+    /// Adds to the bytes of the log.
+    pub(super) fn charge_log(&self, bytes: usize) -> Result<(), LimitKind> {
+        spend(&self.log_bytes, bytes, self.limits.log_bytes).map_err(|()| LimitKind::LogBytes)
+    }
+
+    /// Adds what a model request used. What was used is used: it counts also where it goes over the limit.
+    pub(super) fn charge_tokens(&self, tokens: u64) {
+        self.model_tokens.fetch_add(tokens, Ordering::Relaxed);
+    }
+
+    /// How many tokens are left; none where there is no bound.
+    pub(super) fn tokens_left(&self) -> Option<u64> {
+        self.limits.model_tokens.map(|limit| limit.saturating_sub(self.model_tokens.load(Ordering::Relaxed)))
+    }
+
+    pub(super) fn set_fuel_left(&self, left: u64) {
+        if let Some(limit) = self.limits.fuel {
+            self.fuel.store(limit.saturating_sub(left), Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn doing_now(&self) -> &'static str {
+        if self.in_host.load(Ordering::Relaxed) {
+            *self.last_call.lock().unwrap_or_else(PoisonError::into_inner)
+        } else {
+            "computing"
+        }
+    }
+
+    /// Every budget with what was used of it.
+    pub(super) fn all_budgets(&self) -> Vec<BudgetUse> {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let elapsed = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let wall = self.limits.wall_time.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+        let budget = |kind: LimitKind, used, limit| BudgetUse { name: kind.as_str(), used, limit };
+        vec![
+            budget(LimitKind::WallTime, elapsed, wall),
+            budget(LimitKind::Fuel, read(&self.fuel), self.limits.fuel),
+            budget(LimitKind::Memory, read(&self.memory), Some(self.limits.memory)),
+            budget(LimitKind::DoorBytes, read(&self.door_bytes), Some(self.limits.door_bytes)),
+            budget(LimitKind::LogBytes, read(&self.log_bytes), Some(self.limits.log_bytes)),
+            budget(LimitKind::ModelTokens, read(&self.model_tokens), self.limits.model_tokens),
+        ]
+    }
+
+    /// What the run used in all.
+    pub(super) fn used(&self) -> Used {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Used {
+            wall_time: self.started.elapsed(),
+            fuel: self.limits.fuel.map(|_| read(&self.fuel)),
+            memory_peak: read(&self.memory_peak),
+            door_bytes: read(&self.door_bytes),
+            log_bytes: read(&self.log_bytes),
+            model_tokens: read(&self.model_tokens),
+            calls: read(&self.calls),
+        }
+    }
+
+    fn grow(&self, counter: &AtomicU64, current: usize, desired: usize, limit: u64, kind: LimitKind) -> bool {
+        let more = desired.saturating_sub(current) as u64;
+        let before = counter.load(Ordering::Relaxed);
+        if before.saturating_add(more) > limit {
+            let _ = self.refused.set(kind);
+            return false;
+        }
+        counter.store(before + more, Ordering::Relaxed);
+        true
+    }
+}
+
+impl Gauge for Meter {
+    fn budgets(&self) -> Vec<BudgetUse> {
+        self.all_budgets()
+    }
+
+    fn doing(&self) -> Option<&'static str> {
+        Some(self.doing_now())
+    }
+}
+
+/// Adds to a counter unless that would pass its limit. Used by one thread at a time, the one the guest is on.
+fn spend(counter: &AtomicU64, amount: usize, limit: u64) -> Result<(), ()> {
+    let spent = counter.load(Ordering::Relaxed).saturating_add(amount as u64);
+    if spent > limit {
+        return Err(());
+    }
+    counter.store(spent, Ordering::Relaxed);
+    Ok(())
+}
+
+/// What a run used in all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Used {
+    /// From its start until the question.
+    pub wall_time: std::time::Duration,
+    /// Units of fuel; none for a run without a fuel limit.
+    pub fuel: Option<u64>,
+    /// The most linear memory that it had at one time, in bytes.
+    pub memory_peak: u64,
+    /// Bytes across the door.
+    pub door_bytes: u64,
+    /// Bytes of its log.
+    pub log_bytes: u64,
+    /// Tokens of its model requests.
+    pub model_tokens: u64,
+    /// Calls of host functions.
+    pub calls: u64,
+}
+
+/// Adds up all memories and all tables of a store, which wasmtime's own limiter does not: it counts each by itself.
+#[derive(Debug)]
+pub(super) struct Limiter {
+    meter: std::sync::Arc<Meter>,
+    /// What the last growth added, to be given back when wasmtime then fails to grow.
+    last: usize,
+}
+
+impl Limiter {
+    pub(super) fn new(meter: std::sync::Arc<Meter>) -> Limiter {
+        Limiter { meter, last: 0 }
+    }
+}
+
+impl wasmtime::ResourceLimiter for Limiter {
+    fn memory_growing(&mut self, current: usize, desired: usize, _max: Option<usize>) -> wasmtime::Result<bool> {
+        let meter = &self.meter;
+        let granted = meter.grow(&meter.memory, current, desired, meter.limits.memory, LimitKind::Memory);
+        if granted {
+            self.last = desired.saturating_sub(current);
+            meter.memory_peak.fetch_max(meter.memory.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        Ok(granted)
+    }
+
+    fn memory_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
+        self.meter.memory.fetch_sub(std::mem::take(&mut self.last) as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn table_growing(&mut self, current: usize, desired: usize, _max: Option<usize>) -> wasmtime::Result<bool> {
+        let meter = &self.meter;
+        let limit = meter.limits.table_elements;
+        let granted = meter.grow(&meter.table_elements, current, desired, limit, LimitKind::TableElements);
+        if granted {
+            self.last = desired.saturating_sub(current);
+        }
+        Ok(granted)
+    }
+
+    fn memories(&self) -> usize {
+        super::engine::MEMORIES_PER_COMPONENT as usize
+    }
+
+    fn table_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
+        self.meter.table_elements.fetch_sub(std::mem::take(&mut self.last) as u64, Ordering::Relaxed);
+        Ok(())
+    }
+}

@@ -1,0 +1,174 @@
+//! How a run ended, as a value.
+
+use std::fmt;
+
+use super::limits::LimitKind;
+use super::meter::{Meter, Used};
+use crate::message::Failure;
+use crate::work::{Ended, Ending, Stop, StopKind};
+
+/// What became of a run, and what it used.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report<T> {
+    /// How it ended.
+    pub outcome: Outcome<T>,
+    /// What it used.
+    pub used: Used,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Outcome<T> {
+    /// The guest returned a result.
+    Completed(T),
+    /// The guest returned a failure.
+    Failed(Failure),
+    /// It carried a stop when it ended. Interrupted wins over whatever else is true of the end.
+    Interrupted {
+        /// The highest stop that it carried.
+        stop: Stop,
+        /// What the guest returned all the same, as it may after a soft stop.
+        said: Option<T>,
+    },
+    /// It ran out of something.
+    Limit(LimitKind),
+    /// The guest broke off: it trapped, exited, or answered with nonsense.
+    Trapped(Trapped),
+    /// The host had no place for it. It has not started; trying again later makes sense.
+    NoPlace,
+    /// The host's own code failed in it. A defect of the host or of an embedder, kept to this run.
+    HostPanicked(String),
+}
+
+impl<T> Outcome<T> {
+    /// The name that stands in events, transcripts and results: `completed`, `failed`, `interrupted`, `limit`,
+    /// `trapped` or `refused`.
+    pub fn status(&self) -> &'static str {
+        match self {
+            Outcome::Completed(_) => "completed",
+            Outcome::Failed(_) => "failed",
+            Outcome::Interrupted { .. } => "interrupted",
+            Outcome::Limit(_) => "limit",
+            Outcome::Trapped(_) | Outcome::HostPanicked(_) => "trapped",
+            Outcome::NoPlace => "refused",
+        }
+    }
+
+    /// What went wrong, in words; none for a run that completed.
+    pub fn detail(&self) -> Option<String> {
+        match self {
+            Outcome::Completed(_) => None,
+            Outcome::Failed(failure) => Some(failure.to_string()),
+            Outcome::Interrupted { stop, .. } => Some(format!("stopped by {}: {}", stop.issuer(), stop.message())),
+            Outcome::Limit(kind) => Some(format!("the limit `{kind}` is used up")),
+            Outcome::Trapped(trapped) => Some(trapped.to_string()),
+            Outcome::NoPlace => Some("all places for running guests are taken; try again later".to_owned()),
+            Outcome::HostPanicked(words) => Some(format!("the host failed in this run: {words}")),
+        }
+    }
+
+    /// The same outcome with another result.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Outcome<U> {
+        match self {
+            Outcome::Completed(value) => Outcome::Completed(change(value)),
+            Outcome::Failed(failure) => Outcome::Failed(failure),
+            Outcome::Interrupted { stop, said } => Outcome::Interrupted { stop, said: said.map(change) },
+            Outcome::Limit(kind) => Outcome::Limit(kind),
+            Outcome::Trapped(trapped) => Outcome::Trapped(trapped),
+            Outcome::NoPlace => Outcome::NoPlace,
+            Outcome::HostPanicked(words) => Outcome::HostPanicked(words),
+        }
+    }
+}
+
+/// How a guest broke off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trapped {
+    /// The cause in the engine's words.
+    pub cause: String,
+    /// The guest's call stack, innermost first, where the engine knows it.
+    pub backtrace: Vec<String>,
+}
+
+impl fmt::Display for Trapped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the guest broke off: {}", self.cause)?;
+        for frame in self.backtrace.iter().take(3) {
+            write!(f, "\n  in {frame}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why the host ends a guest. It travels through the engine as an error and comes out at the end of the run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Ends {
+    /// The work carries a hard stop.
+    #[error("the run is stopped")]
+    Stopped,
+    /// A limit that no answer to the guest can express.
+    #[error("the limit `{0}` is used up")]
+    Limit(LimitKind),
+}
+
+/// From what the slot and the engine say to what became of the run.
+pub(super) fn conclude<T>(
+    ended: Ended<wasmtime::Result<Result<T, Failure>>>,
+    meter: &Meter,
+    heeds: StopKind,
+) -> Report<T> {
+    let Ended { ending, stop, expired } = ended;
+    let stop = stop.filter(|stop| stop.kind() >= heeds);
+    let outcome = match (stop, ending) {
+        (Some(_), _) if expired => Outcome::Limit(LimitKind::WallTime),
+        (Some(stop), Ending::Returned(Ok(Ok(value)))) => Outcome::Interrupted { stop, said: Some(value) },
+        (Some(stop), _) => Outcome::Interrupted { stop, said: None },
+        (None, Ending::Returned(Ok(Ok(value)))) => Outcome::Completed(value),
+        (None, Ending::Returned(Ok(Err(failure)))) => Outcome::Failed(failure),
+        (None, Ending::Returned(Err(error))) => explain(&error, meter),
+        (None, Ending::Panicked(words)) => Outcome::HostPanicked(words),
+        (None, Ending::Cut) => {
+            Outcome::Interrupted { stop: Stop::hard("host", "the executor was shut down"), said: None }
+        }
+    };
+    Report { outcome, used: meter.used() }
+}
+
+fn explain<T>(error: &wasmtime::Error, meter: &Meter) -> Outcome<T> {
+    if let Some(Ends::Limit(kind)) = error.downcast_ref::<Ends>() {
+        return Outcome::Limit(*kind);
+    }
+    if error.downcast_ref::<wasmtime::PoolConcurrencyLimitError>().is_some() {
+        return Outcome::NoPlace;
+    }
+    let words = root_words(error);
+    match error.downcast_ref::<wasmtime::Trap>() {
+        Some(wasmtime::Trap::OutOfFuel) => return Outcome::Limit(LimitKind::Fuel),
+        // What a guest does when it was refused memory and cannot go on: it aborts.
+        Some(wasmtime::Trap::UnreachableCodeReached) | None if meter.refused().is_some() => {
+            return Outcome::Limit(meter.refused().unwrap_or(LimitKind::Memory));
+        }
+        Some(_) | None => {}
+    }
+    // The engine has no type for these two; their words are checked by a test.
+    if words.contains("too much data is being copied") {
+        return Outcome::Limit(LimitKind::CallBytes);
+    }
+    if words.contains("handle limit exceeded") {
+        return Outcome::Limit(LimitKind::Handles);
+    }
+    if let Some(exit) = error.downcast_ref::<wasmtime_wasi::I32Exit>() {
+        let cause = format!("it exited with status {} in place of returning", exit.0);
+        return Outcome::Trapped(Trapped { cause, backtrace: Vec::new() });
+    }
+    let frames = error.downcast_ref::<wasmtime::WasmBacktrace>().map(wasmtime::WasmBacktrace::frames);
+    let name = |frame: &wasmtime::FrameInfo| frame.func_name().map(str::to_owned);
+    let backtrace = frames.unwrap_or_default().iter().filter_map(name).take(20).collect();
+    Outcome::Trapped(Trapped { cause: words, backtrace })
+}
+
+/// The innermost cause: what is around it is the engine's own context, such as the backtrace.
+fn root_words(error: &wasmtime::Error) -> String {
+    error.root_cause().to_string()
+}

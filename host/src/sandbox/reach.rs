@@ -1,0 +1,54 @@
+//! What one run can reach outside its own memory: the effective grants, as the sandbox enforces them.
+
+use std::path::PathBuf;
+
+/// What one run can reach. The default reaches nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reach {
+    /// Directories, opened once through `cap-std` when the run starts.
+    pub directories: Vec<Directory>,
+    /// Hosts that may be connected to.
+    pub network: Vec<Endpoint>,
+    /// Environment variables with their values.
+    pub environment: Vec<(String, String)>,
+}
+
+/// A directory of the host, and the name under which a guest finds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Directory {
+    /// The absolute guest path, such as `/work`.
+    pub mount: String,
+    /// The directory on the host.
+    pub path: PathBuf,
+    /// What may be done in it.
+    pub access: Access,
+}
+
+/// What may be done in a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Access {
+    /// Files can be listed and read.
+    Read,
+    /// Files can also be written, made, renamed and removed.
+    ReadWrite,
+}
+
+/// A host and port that may be connected to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// A host name, an address, `*.example.org` for all names below one, or `*` for every host.
+    pub host: String,
+    /// The port; none for every port.
+    pub port: Option<u16>,
+    /// Which addresses the name may stand for.
+    pub addresses: Addresses,
+}
+
+/// Which addresses a granted name may resolve to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Addresses {
+    /// Only addresses of the public internet.
+    Public,
+    /// Also loopback, private, link-local and other special ranges.
+    Any,
+}

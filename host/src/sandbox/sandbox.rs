@@ -1,0 +1,313 @@
+//! The sandbox as the rooms above see it: load a component, run an agent, call a tool.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use wasmtime::component::{Component, Linker};
+use wasmtime::Store;
+
+use super::abi::v0_1::{self, AgentPre, ToolPre};
+use super::compile::{LoadError, Loader};
+use super::engine::{EngineError, Engines, Metering, PoolUse};
+use super::guest::{AgentGuest, Guest, ToolGuest};
+use super::instance::{self, AsyncCall, Returned, Run, Start};
+use super::limits::Limits;
+use super::upward::{Above, AgentHost, ForAgent, ForTool, PluginHost, ToolHost};
+use super::wasi::{self, Names, Outside};
+use crate::message::ToolSpec;
+use crate::work::{Executor, Tree};
+
+/// Runs components. Cheap to clone.
+#[derive(Clone)]
+pub struct Sandbox {
+    shared: Arc<Shared>,
+}
+
+/// What all runs share.
+pub(super) struct Shared {
+    pub(super) executor: Executor,
+    engines: Engines,
+    loader: Loader,
+    pub(super) outside: Arc<Outside>,
+    /// Places for calls that hold a thread.
+    pub(super) blocking: Arc<Semaphore>,
+    /// Counts the ticks by which guests that compute change places.
+    pub(super) ticks: Arc<AtomicU64>,
+}
+
+/// What a sandbox is made with.
+#[derive(Clone)]
+pub struct SandboxSettings {
+    /// Threads that execute guests.
+    pub threads: usize,
+    /// How many calls that hold a thread may be at work at one time, for all runs together.
+    pub blocking_calls: usize,
+    /// How guests' host names become addresses; none for the operating system's way.
+    pub names: Option<Arc<dyn Names>>,
+    /// Certificates, in DER, that guests' connections trust beside the roots that browsers trust.
+    pub roots: Vec<Vec<u8>>,
+}
+
+impl fmt::Debug for SandboxSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SandboxSettings")
+            .field("threads", &self.threads)
+            .field("blocking_calls", &self.blocking_calls)
+            .field("roots", &self.roots.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for SandboxSettings {
+    fn default() -> Self {
+        let threads = std::thread::available_parallelism().map_or(2, usize::from);
+        SandboxSettings { threads, blocking_calls: 64, names: None, roots: Vec::new() }
+    }
+}
+
+impl Sandbox {
+    /// A sandbox for the work of `tree`. Timers and sockets of its guests live on `control`.
+    ///
+    /// # Errors
+    ///
+    /// When the machine gives no threads, or the TLS library refuses its own defaults.
+    pub fn new(
+        tree: &Tree,
+        control: Handle,
+        engines: Engines,
+        loader: Loader,
+        settings: &SandboxSettings,
+    ) -> Result<Sandbox, SandboxError> {
+        let ticks = Arc::new(AtomicU64::new(0));
+        let (counted, ticked) = (Arc::clone(&ticks), engines.weak());
+        let tick = move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            // It says whether the engines are still there; the executor ends with them.
+            let _ = ticked.increment_epoch();
+        };
+        let executor = Executor::new(tree, settings.threads, control, tick).map_err(SandboxError::Threads)?;
+        let tls = |error: rustls::Error| SandboxError::Tls(error.to_string());
+        let mut outside = Outside::new().map_err(tls)?;
+        if !settings.roots.is_empty() {
+            outside = outside.with_roots(settings.roots.iter().cloned().map(Into::into)).map_err(tls)?;
+        }
+        if let Some(names) = &settings.names {
+            outside = outside.with_resolver(Arc::new(Arc::clone(names)));
+        }
+        let outside = Arc::new(outside);
+        let blocking = Arc::new(Semaphore::new(settings.blocking_calls.min(Semaphore::MAX_PERMITS)));
+        Ok(Sandbox { shared: Arc::new(Shared { executor, engines, loader, outside, blocking, ticks }) })
+    }
+
+    /// Makes an agent ready to run: compiles it if need be, checks its imports and exports, links it once.
+    ///
+    /// # Errors
+    ///
+    /// [`CodeError`] when it is no component, cannot be compiled, or does not fit the world `agent`.
+    pub async fn load_agent(&self, bytes: Arc<[u8]>, limits: &Limits) -> Result<AgentCode, CodeError> {
+        let (component, metering) = self.compiled(bytes, limits).await?;
+        let mut linker: Linker<AgentGuest> = Linker::new(self.engine(metering)?);
+        wasi::add_to_linker(&mut linker).map_err(CodeError::linker)?;
+        v0_1::link_agent(&mut linker).map_err(CodeError::linker)?;
+        let pre = linker.instantiate_pre(&component).and_then(AgentPre::new).map_err(|error| CodeError::world("agent", &error))?;
+        Ok(AgentCode { pre, metering })
+    }
+
+    /// Makes a tool component ready to be called.
+    ///
+    /// # Errors
+    ///
+    /// [`CodeError`] when it is no component, cannot be compiled, or does not fit the world `tool`.
+    pub async fn load_tool(&self, bytes: Arc<[u8]>, limits: &Limits) -> Result<ToolCode, CodeError> {
+        let (component, metering) = self.compiled(bytes, limits).await?;
+        let mut linker: Linker<ToolGuest> = Linker::new(self.engine(metering)?);
+        wasi::add_to_linker(&mut linker).map_err(CodeError::linker)?;
+        v0_1::link_tool(&mut linker).map_err(CodeError::linker)?;
+        let pre = linker.instantiate_pre(&component).and_then(ToolPre::new).map_err(|error| CodeError::world("tool", &error))?;
+        Ok(ToolCode { pre, metering })
+    }
+
+    /// Starts an agent.
+    pub fn run_agent(&self, code: &AgentCode, start: Start<Arc<dyn AgentHost>>) -> Run<String> {
+        let log = Arc::clone(&start.host) as Arc<dyn PluginHost>;
+        self.start(code.metering, start.above(ForAgent), log, RunAgent(code.pre.clone()))
+    }
+
+    /// Asks a tool component which tools it has.
+    pub fn describe_tools(&self, code: &ToolCode, start: Start<Arc<dyn ToolHost>>) -> Run<Vec<ToolSpec>> {
+        let log = Arc::clone(&start.host) as Arc<dyn PluginHost>;
+        self.start(code.metering, start.above(ForTool), log, Describe(code.pre.clone()))
+    }
+
+    /// Calls one tool.
+    pub fn call_tool(&self, code: &ToolCode, start: Start<Arc<dyn ToolHost>>, name: String, arguments: String) -> Run<String> {
+        let log = Arc::clone(&start.host) as Arc<dyn PluginHost>;
+        self.start(code.metering, start.above(ForTool), log, CallTool { pre: code.pre.clone(), name, arguments })
+    }
+
+    /// The runtime for everything that is not a guest.
+    pub fn control(&self) -> &Handle {
+        self.shared.executor.control()
+    }
+
+    /// What is taken from the pools now.
+    pub fn pool_use(&self) -> PoolUse {
+        self.shared.engines.pool_use()
+    }
+
+    /// The engines, for what else is compiled for them.
+    pub fn engines(&self) -> &Engines {
+        &self.shared.engines
+    }
+
+    fn start<H, T, C>(&self, metering: Metering, mut start: Start<H>, log: Arc<dyn PluginHost>, call: C) -> Run<T>
+    where
+        H: Above,
+        T: instance::Output,
+        C: AsyncCall<H, T>,
+    {
+        // The code was loaded for these limits; where it does not count, it cannot be bounded.
+        if metering == Metering::None {
+            start.limits.fuel = None;
+        }
+        let engine = match self.engine(metering) {
+            Ok(engine) => engine,
+            Err(_) => self.shared.engines.plain(),
+        };
+        let engine = engine.clone();
+        let nudged = engine.clone();
+        let nudge = Arc::new(move || nudged.increment_epoch());
+        instance::start(&self.shared, &engine, nudge, start, log, call)
+    }
+
+    async fn compiled(&self, bytes: Arc<[u8]>, limits: &Limits) -> Result<(Component, Metering), CodeError> {
+        let metering = if limits.fuel.is_some() { Metering::Fuel } else { Metering::None };
+        Ok((self.shared.loader.load(bytes, metering).await?, metering))
+    }
+
+    fn engine(&self, metering: Metering) -> Result<&wasmtime::Engine, EngineError> {
+        self.shared.engines.get(metering)
+    }
+}
+
+impl fmt::Debug for Sandbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sandbox").field("engines", &self.shared.engines).finish_non_exhaustive()
+    }
+}
+
+/// An agent that is ready to run.
+#[derive(Clone)]
+pub struct AgentCode {
+    pre: AgentPre<AgentGuest>,
+    metering: Metering,
+}
+
+impl fmt::Debug for AgentCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentCode").field("metering", &self.metering).finish_non_exhaustive()
+    }
+}
+
+/// A tool component that is ready to be called.
+#[derive(Clone)]
+pub struct ToolCode {
+    pre: ToolPre<ToolGuest>,
+    metering: Metering,
+}
+
+impl fmt::Debug for ToolCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolCode").field("metering", &self.metering).finish_non_exhaustive()
+    }
+}
+
+struct RunAgent(AgentPre<AgentGuest>);
+
+impl AsyncCall<ForAgent, String> for RunAgent {
+    fn call<'a>(self, store: &'a mut Store<Guest<ForAgent>>) -> BoxFuture<'a, Returned<String>> {
+        Box::pin(async move {
+            let agent = self.0.instantiate_async(&mut *store).await?;
+            Ok(agent.call_run(&mut *store).await?.map_err(v0_1::failure_of))
+        })
+    }
+}
+
+struct Describe(ToolPre<ToolGuest>);
+
+impl AsyncCall<ForTool, Vec<ToolSpec>> for Describe {
+    fn call<'a>(self, store: &'a mut Store<Guest<ForTool>>) -> BoxFuture<'a, Returned<Vec<ToolSpec>>> {
+        Box::pin(async move {
+            let tool = self.0.instantiate_async(&mut *store).await?;
+            let specs = tool.call_describe(&mut *store).await?;
+            Ok(Ok(specs.into_iter().map(v0_1::spec_of).collect()))
+        })
+    }
+}
+
+struct CallTool {
+    pre: ToolPre<ToolGuest>,
+    name: String,
+    arguments: String,
+}
+
+impl AsyncCall<ForTool, String> for CallTool {
+    fn call<'a>(self, store: &'a mut Store<Guest<ForTool>>) -> BoxFuture<'a, Returned<String>> {
+        Box::pin(async move {
+            let tool = self.pre.instantiate_async(&mut *store).await?;
+            Ok(tool.call_call(&mut *store, &self.name, &self.arguments).await?.map_err(v0_1::failure_of))
+        })
+    }
+}
+
+/// A component cannot be run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CodeError {
+    /// It could not be compiled or loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// It is a component, but not one for this world: an import that nobody serves, or an export that is missing.
+    #[error("the component does not fit the world `{world}` of checkrein:plugin@0.1.0: {reason}")]
+    World {
+        /// `agent` or `tool`.
+        world: &'static str,
+        /// Which import or export.
+        reason: String,
+    },
+    /// The host's own interfaces could not be offered.
+    #[error("the interfaces of the host could not be linked: {0}")]
+    Linker(String),
+}
+
+impl CodeError {
+    fn world(world: &'static str, error: &wasmtime::Error) -> CodeError {
+        CodeError::World { world, reason: format!("{error:#}") }
+    }
+
+    fn linker(error: wasmtime::Error) -> CodeError {
+        CodeError::Linker(format!("{error:#}"))
+    }
+}
+
+impl From<EngineError> for CodeError {
+    fn from(error: EngineError) -> Self {
+        CodeError::Load(error.into())
+    }
+}
+
+/// Why there is no sandbox.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SandboxError {
+    /// No threads.
+    #[error("could not start the threads that execute guests: {0}")]
+    Threads(#[source] std::io::Error),
+    /// No TLS.
+    #[error("could not set up TLS for guests: {0}")]
+    Tls(String),
+}

@@ -1,0 +1,125 @@
+//! Links every interface, one by one, so that the gate hears the name of each that a guest enters.
+
+use wasmtime::StoreContextMut;
+use wasmtime::component::{HasData, Linker, Resource, ResourceTable};
+use wasmtime_wasi::clocks::WasiClocks;
+use wasmtime_wasi::p2::bindings::{self, cli, clocks, filesystem, random, sockets};
+use wasmtime_wasi::sockets::WasiSockets;
+use wasmtime_wasi_http::WasiHttp;
+use wasmtime_wasi_http::p2::bindings as http_bindings;
+use wasmtime_wasi_http::p2::bindings::http::types as http_types;
+use wasmtime_wasi_io::bindings::wasi::io;
+
+use super::state::WasiState;
+
+/// Store data that holds a [`WasiState`].
+pub(crate) trait HasWasi: Send {
+    /// The state of this store.
+    fn wasi(&mut self) -> &mut WasiState;
+}
+
+/// Projects store data to the whole state.
+struct Whole;
+
+impl HasData for Whole {
+    type Data<'a> = &'a mut WasiState;
+}
+
+/// Projects store data to the resource table.
+struct Table;
+
+impl HasData for Table {
+    type Data<'a> = &'a mut ResourceTable;
+}
+
+impl WasiState {
+    fn enter(&mut self, interface: &'static str) -> &mut WasiState {
+        self.gate.enter(interface);
+        self
+    }
+}
+
+/// Links all of WASI 0.2 that a guest may import.
+///
+/// # Errors
+/// The linker knows one of the interfaces already.
+pub(crate) fn add_to_linker<T: HasWasi + 'static>(l: &mut Linker<T>) -> wasmtime::Result<()> {
+    io::error::add_to_linker::<T, Whole>(l, |t| t.wasi().enter("wasi:io/error"))?;
+    io::poll::add_to_linker::<T, Table>(l, |t| &mut t.wasi().enter("wasi:io/poll").table)?;
+    io::streams::add_to_linker::<T, Whole>(l, |t| t.wasi().enter("wasi:io/streams"))?;
+
+    cli::environment::add_to_linker::<T, Whole>(l, |t| t.wasi().enter("wasi:cli/environment"))?;
+    cli::exit::add_to_linker::<T, Whole>(l, |t| t.wasi().enter("wasi:cli/exit"))?;
+    cli::stdin::add_to_linker::<T, Whole>(l, |t| t.wasi().enter("wasi:cli/stdin"))?;
+    cli::stdout::add_to_linker::<T, Whole>(l, |t| t.wasi().enter("wasi:cli/stdout"))?;
+    cli::stderr::add_to_linker::<T, Whole>(l, |t| t.wasi().enter("wasi:cli/stderr"))?;
+    cli::terminal_input::add_to_linker::<T, Whole>(l, |t| {
+        t.wasi().enter("wasi:cli/terminal-input")
+    })?;
+    cli::terminal_output::add_to_linker::<T, Whole>(l, |t| {
+        t.wasi().enter("wasi:cli/terminal-output")
+    })?;
+    cli::terminal_stdin::add_to_linker::<T, Whole>(l, |t| {
+        t.wasi().enter("wasi:cli/terminal-stdin")
+    })?;
+    cli::terminal_stdout::add_to_linker::<T, Whole>(l, |t| {
+        t.wasi().enter("wasi:cli/terminal-stdout")
+    })?;
+    cli::terminal_stderr::add_to_linker::<T, Whole>(l, |t| {
+        t.wasi().enter("wasi:cli/terminal-stderr")
+    })?;
+
+    clocks::wall_clock::add_to_linker::<T, WasiClocks>(l, |t| {
+        t.wasi().enter("wasi:clocks/wall-clock").clocks()
+    })?;
+    clocks::monotonic_clock::add_to_linker::<T, WasiClocks>(l, |t| {
+        t.wasi().enter("wasi:clocks/monotonic-clock").clocks()
+    })?;
+
+    random::random::add_to_linker::<T, Whole>(l, |t| t.wasi().enter("wasi:random/random"))?;
+    random::insecure::add_to_linker::<T, Whole>(l, |t| t.wasi().enter("wasi:random/insecure"))?;
+    random::insecure_seed::add_to_linker::<T, Whole>(l, |t| {
+        t.wasi().enter("wasi:random/insecure-seed")
+    })?;
+
+    filesystem::types::add_to_linker::<T, Whole>(l, |t| t.wasi().enter("wasi:filesystem/types"))?;
+    filesystem::preopens::add_to_linker::<T, Whole>(l, |t| {
+        t.wasi().enter("wasi:filesystem/preopens")
+    })?;
+
+    let options = bindings::LinkOptions::default();
+    sockets::network::add_to_linker::<T, Whole>(l, &(&options).into(), |t| {
+        t.wasi().enter("wasi:sockets/network")
+    })?;
+    sockets::instance_network::add_to_linker::<T, Whole>(l, |t| {
+        t.wasi().enter("wasi:sockets/instance-network")
+    })?;
+    sockets::ip_name_lookup::add_to_linker::<T, Whole>(l, |t| {
+        t.wasi().enter("wasi:sockets/ip-name-lookup")
+    })?;
+    sockets::tcp_create_socket::add_to_linker::<T, Whole>(l, |t| {
+        t.wasi().enter("wasi:sockets/tcp-create-socket")
+    })?;
+    sockets::tcp::add_to_linker::<T, Whole>(l, |t| t.wasi().enter("wasi:sockets/tcp"))?;
+    sockets::udp_create_socket::add_to_linker::<T, WasiSockets>(l, |t| {
+        t.wasi().enter("wasi:sockets/udp-create-socket").no_sockets()
+    })?;
+    sockets::udp::add_to_linker::<T, WasiSockets>(l, |t| {
+        t.wasi().enter("wasi:sockets/udp").no_sockets()
+    })?;
+
+    let options = http_bindings::LinkOptions::default();
+    http_types::add_to_linker::<T, WasiHttp>(l, &(&options).into(), |t| {
+        t.wasi().enter("wasi:http/types").http()
+    })?;
+    // The generated function wants all of `wasi:http/types` from whoever handles a request, so this one is linked by hand.
+    let handle = |mut store: StoreContextMut<'_, T>,
+                  (request, options): (Resource<_>, Option<Resource<_>>)| {
+        let state = store.data_mut().wasi().enter("wasi:http/outgoing-handler");
+        match state.handle(request, options) {
+            Ok(answer) => Ok((Ok(answer),)),
+            Err(error) => Ok((Err(error.downcast()?),)),
+        }
+    };
+    l.instance("wasi:http/outgoing-handler@0.2.12")?.func_wrap("handle", handle)
+}

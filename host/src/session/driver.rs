@@ -1,0 +1,219 @@
+//! What an agent's calls do: the session's side of the door for one run.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::StreamExt;
+use futures::future::{BoxFuture, FutureExt, join_all};
+
+use super::event::EventKind;
+use super::record::Record;
+use super::session::{Agent, Shared};
+use crate::message::{Failure, FailureCode, Message, ToolCall, ToolResult, ToolSpec, Usage};
+use crate::model::{Delta, ModelError, Request, Response};
+use crate::sandbox::{AgentHost, PluginHost, Sandbox, Task, Waiting};
+use crate::work::{Kind, Refused, Work, spawn};
+
+/// How much of a call's arguments an event shows.
+const SHOWN: usize = 400;
+
+/// Hears of the named places that runs reach, and may hold them there. For embedders that step through a run,
+/// and for tests.
+pub trait Checkpoints: Send + Sync {
+    /// A run has reached a place; it goes on when the future is ready. A stop ends the wait.
+    fn reached(&self, run: &str, name: &str) -> BoxFuture<'static, ()>;
+}
+
+/// Holds nobody.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoCheckpoints;
+
+impl Checkpoints for NoCheckpoints {
+    fn reached(&self, _run: &str, _name: &str) -> BoxFuture<'static, ()> {
+        std::future::ready(()).boxed()
+    }
+}
+
+/// One run's view of its session. It lives in the run's store and goes with it, and with it its hold on the work.
+pub(super) struct Driver {
+    pub(super) work: Work,
+    pub(super) task: Task,
+    pub(super) run: Arc<str>,
+    pub(super) agent: Arc<Agent>,
+    pub(super) session: Arc<Shared>,
+    pub(super) record: Arc<Record>,
+    pub(super) sandbox: Sandbox,
+}
+
+impl Driver {
+    fn publish(&self, kind: EventKind) {
+        self.session.stream.publish(&self.run, kind);
+    }
+
+    /// Starts a request on the control runtime, so that its stream is read however busy the guests are.
+    fn ask(&self, request: Request) -> Result<Waiting<Response>, Failure> {
+        let wanted = request.model.clone();
+        let provider = self
+            .agent
+            .models
+            .get(wanted.as_deref())
+            .map_err(|unknown| Failure::new(FailureCode::NotFound, unknown.to_string()))?;
+        let name = provider.name().to_owned();
+        if !self.agent.plugged.effective.models.allows(&name) {
+            let words = format!("the model `{name}` is not granted to this agent");
+            return Err(Failure::new(FailureCode::Denied, words));
+        }
+        let work = self.work.open(Kind::ModelRequest, name.as_str()).map_err(|refused| not_started(&refused))?;
+        let mut stream = provider.start(Request { model: None, ..request });
+        let (session, run, record) = (Arc::clone(&self.session), Arc::clone(&self.run), Arc::clone(&self.record));
+        self.publish(EventKind::ModelStarted { model: name });
+        record.model_begins();
+        let read = async move {
+            let publish = |kind| session.stream.publish(&run, kind);
+            let outcome = loop {
+                match stream.next().await {
+                    Some(Ok(Delta::Text(text))) => {
+                        record.model_text(&text);
+                        publish(EventKind::ModelText { text });
+                    }
+                    Some(Ok(Delta::ToolCall { name })) => publish(EventKind::ModelToolCall { tool: name }),
+                    Some(Ok(Delta::Retrying { attempt, reason, .. })) => {
+                        publish(EventKind::ModelRetrying { attempt, reason });
+                    }
+                    Some(Ok(Delta::Done(response))) => break Ok(response),
+                    Some(Err(error)) => break Err(failure_of(&error)),
+                    None => break Err(Failure::new(FailureCode::Failed, "the model's answer ended without an end")),
+                }
+            };
+            let (finish, usage, detail) = match &outcome {
+                Ok(response) => (response.finish.as_str().to_owned(), response.usage, None),
+                Err(failure) => ("failed".to_owned(), Usage::default(), Some(failure.message.clone())),
+            };
+            publish(EventKind::ModelEnded { finish, usage, detail });
+            outcome
+        };
+        let task = spawn(self.sandbox.control(), work, read);
+        Ok(async move {
+            task.await.unwrap_or_else(|| Err(Failure::new(FailureCode::Failed, "the model request was stopped")))
+        }
+        .boxed())
+    }
+}
+
+impl PluginHost for Driver {
+    fn config(&self, key: &str) -> Option<String> {
+        self.agent.plugged.config(key)
+    }
+
+    fn config_keys(&self) -> Vec<String> {
+        self.agent.plugged.config_keys()
+    }
+
+    fn log(&self, level: &str, message: &str) {
+        let (level, text) = (level.to_owned(), message.to_owned());
+        self.publish(EventKind::Log { level, plugin: self.agent.plugged.name.to_string(), text });
+        self.agent.plugged.log(&self.run, message);
+    }
+}
+
+impl AgentHost for Driver {
+    fn task(&self) -> Task {
+        self.task.clone()
+    }
+
+    fn checkpoint(&self, name: String) -> Waiting<()> {
+        self.session.checkpoints.reached(&self.run, &name).map(Ok).boxed()
+    }
+
+    fn complete(&self, request: Request) -> Waiting<Response> {
+        self.ask(request).unwrap_or_else(|failure| std::future::ready(Err(failure)).boxed())
+    }
+
+    fn tools(&self) -> Result<Vec<ToolSpec>, Failure> {
+        Ok(self.agent.toolbox.specs())
+    }
+
+    fn call_tools(&self, calls: Vec<ToolCall>) -> Waiting<Vec<ToolResult>> {
+        let calls: Vec<_> = calls
+            .into_iter()
+            .map(|call| {
+                let (id, tool) = (call.id.clone(), call.name.clone());
+                let arguments = shortened(&call.arguments);
+                self.publish(EventKind::ToolStarted { id: id.clone(), tool: tool.clone(), arguments });
+                let started = Instant::now();
+                let called = self.agent.toolbox.call(&self.sandbox, &self.work, call);
+                let (session, run) = (Arc::clone(&self.session), Arc::clone(&self.run));
+                async move {
+                    let result = called.await;
+                    let (status, bytes, took) = (result.status.clone(), result.content.len(), started.elapsed());
+                    session.stream.publish(&run, EventKind::ToolEnded { id, tool, status, bytes, took });
+                    result
+                }
+            })
+            .collect();
+        join_all(calls).map(Ok).boxed()
+    }
+
+    fn history(&self, limit: u32) -> Result<Vec<Message>, Failure> {
+        Ok(self.session.history(limit))
+    }
+
+    fn emit(&self, kind: &str, payload: &str) -> Result<(), Failure> {
+        let invalid = |words: String| Failure::new(FailureCode::Invalid, words);
+        let payload: serde_json::Value = serde_json::from_str(payload)
+            .map_err(|error| invalid(format!("the payload of the event is not JSON: {error}")))?;
+        let text = |payload: &serde_json::Value| match payload.get("text").and_then(serde_json::Value::as_str) {
+            Some(text) => Ok(text.to_owned()),
+            None => Err(invalid(format!("the payload of a `{kind}` event needs a `text`"))),
+        };
+        match kind {
+            "progress" => self.publish(EventKind::Progress { text: text(&payload)? }),
+            "partial" => {
+                let text = text(&payload)?;
+                self.record.partial(&text);
+                self.publish(EventKind::Partial { text });
+            }
+            _ => self.publish(EventKind::Custom { kind: kind.to_owned(), payload }),
+        }
+        Ok(())
+    }
+
+    fn memory_get(&self, key: &str) -> Result<Option<Vec<u8>>, Failure> {
+        Ok(self.session.memory.get(key))
+    }
+
+    fn memory_set(&self, key: &str, value: Vec<u8>) -> Result<(), Failure> {
+        self.session.memory.set(key, value)
+    }
+
+    fn memory_delete(&self, key: &str) -> Result<(), Failure> {
+        self.session.memory.delete(key);
+        Ok(())
+    }
+
+    fn memory_keys(&self, prefix: &str) -> Result<Vec<String>, Failure> {
+        Ok(self.session.memory.keys(prefix))
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("run", &self.run).finish_non_exhaustive()
+    }
+}
+
+fn not_started(refused: &Refused) -> Failure {
+    Failure::new(FailureCode::Unavailable, format!("the model request was not started: {refused}"))
+}
+
+fn failure_of(error: &ModelError) -> Failure {
+    Failure::new(error.code(), error.to_string())
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}

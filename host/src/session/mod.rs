@@ -1,0 +1,30 @@
+//! A session: a conversation that outlives its runs, its turns, and the stream of what happens in it.
+//!
+//! ```text
+//!   idle ──prompt──► running n ──the run has ended──► idle        (n counts up; a stop names its n)
+//!              │         │
+//!              │         └──stop of n: soft or hard, to that run and nothing else
+//!              └──prompt while running: refused, or in line; the turn goes on
+//! ```
+//!
+//! What holds:
+//!
+//! 1. A session has at most one turn at a time (see [`turn`]).
+//! 2. A stop names an execution; one for an older execution is refused as stale and hits nothing (S9).
+//! 3. What a run had said is in the session's events and in its report, however it ended (S12).
+//! 4. Events are numbered without gaps, and everybody sees them in that order.
+//!
+//! Not here: how a component runs (`sandbox`), which plugins there are (`plugin`), who starts sessions (`host`).
+
+mod driver;
+mod event;
+mod memory;
+mod record;
+#[allow(clippy::module_inception, reason = "the room's main type has the room's name")]
+mod session;
+mod turn;
+
+pub use driver::{Checkpoints, NoCheckpoints};
+pub use event::{Event, EventKind, Events, Lagged};
+pub use session::{Agent, PromptError, Session, StopError, Stopped, Turn, TurnReport};
+pub use turn::Generation;

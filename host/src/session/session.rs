@@ -1,0 +1,404 @@
+//! The session, and the turn that answers one of its inputs.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::driver::{Checkpoints, Driver};
+use super::event::{EventKind, Events, Stream};
+use super::memory::Memory;
+use super::record::Record;
+use super::turn::{Effect, Generation, State, Step};
+use crate::ids::{SessionId, WorkId};
+use crate::message::{Message, Role};
+use crate::model::Models;
+use crate::sandbox::{AgentCode, AgentHost, LimitKind, Outcome, Reach, Report, Sandbox, Start, Task, Used};
+use crate::tool::{Plugged, Toolbox};
+use crate::work::{Kind, Refused, Stop, Work, spawn_charged};
+
+/// How many messages a session remembers.
+const REMEMBERED: usize = 10_000;
+
+/// An agent that is ready to run: its code, what it may touch and call.
+#[derive(Debug)]
+pub struct Agent {
+    /// The plugin's side.
+    pub plugged: Plugged,
+    /// The code.
+    pub code: AgentCode,
+    /// What its own WASI can reach.
+    pub reach: Arc<Reach>,
+    /// The tools that it may call.
+    pub toolbox: Toolbox,
+    /// The models there are; which of them it may ask is among its grants.
+    pub models: Models,
+    /// The directories that its tools can reach, as they name them.
+    pub directories: Vec<String>,
+}
+
+/// A conversation with one agent. Cheap to clone; dropping the last clone ends nothing that runs.
+#[derive(Clone)]
+pub struct Session {
+    shared: Arc<Shared>,
+    sandbox: Sandbox,
+    agent: Arc<Agent>,
+}
+
+/// What a session's runs share.
+pub(super) struct Shared {
+    id: SessionId,
+    work: Work,
+    /// Owns what runs in the background: a stop of the turn does not reach it (S6).
+    registry: Work,
+    pub(super) stream: Stream,
+    pub(super) memory: Memory,
+    pub(super) checkpoints: Arc<dyn Checkpoints>,
+    messages: Mutex<Vec<Message>>,
+    /// The turn machine, and the work of the run that it says is going on. Together under one lock, so that a
+    /// stop never hits another run than the one it names.
+    turn: Mutex<(State, Option<WorkId>)>,
+    /// Woken when a turn has ended.
+    idle: Notify,
+    /// Those who wait for the session to be idle stand in line here, first come, first served.
+    line: tokio::sync::Mutex<()>,
+}
+
+impl Shared {
+    pub(super) fn history(&self, limit: u32) -> Vec<Message> {
+        let messages = lock(&self.messages);
+        let from = messages.len().saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));
+        messages[from..].to_vec()
+    }
+
+    fn remember(&self, goal: String, answer: String) {
+        let mut messages = lock(&self.messages);
+        messages.push(Message::text(Role::User, goal));
+        messages.push(Message::text(Role::Assistant, answer));
+        let over = messages.len().saturating_sub(REMEMBERED);
+        messages.drain(..over);
+    }
+}
+
+impl Session {
+    /// A session that is charged to `work`, a node of the kind [`Kind::Session`].
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when that node takes no new work.
+    pub fn new(
+        id: SessionId,
+        work: Work,
+        sandbox: Sandbox,
+        agent: Arc<Agent>,
+        checkpoints: Arc<dyn Checkpoints>,
+    ) -> Result<Session, Refused> {
+        let registry = work.open(Kind::Registry, format!("{id} background"))?;
+        let turn = Mutex::new((State::NEW, None));
+        let shared = Shared {
+            id,
+            work,
+            registry,
+            stream: Stream::new(),
+            memory: Memory::default(),
+            checkpoints,
+            messages: Mutex::default(),
+            turn,
+            idle: Notify::new(),
+            line: tokio::sync::Mutex::default(),
+        };
+        Ok(Session { shared: Arc::new(shared), sandbox, agent })
+    }
+
+    /// Its name.
+    pub fn id(&self) -> &SessionId {
+        &self.shared.id
+    }
+
+    /// The name of its node in the tree of work.
+    pub fn work(&self) -> WorkId {
+        self.shared.work.id()
+    }
+
+    /// Its events from the one after `after`; 0 for all that is remembered.
+    pub fn events(&self, after: u64) -> Events {
+        self.shared.stream.watch(after)
+    }
+
+    /// The newest messages, at most `limit`.
+    pub fn history(&self, limit: u32) -> Vec<Message> {
+        self.shared.history(limit)
+    }
+
+    /// Starts a turn. `input` is JSON for the agent, or empty.
+    ///
+    /// # Errors
+    ///
+    /// [`PromptError::Busy`] while a turn is going on, [`PromptError::Refused`] when the session takes no new work.
+    pub fn prompt(&self, goal: impl Into<String>, input: impl Into<String>) -> Result<Turn, PromptError> {
+        let (goal, input) = (goal.into(), input.into());
+        let shared = &self.shared;
+        let mut turn = lock(&shared.turn);
+        let generation = match turn.0.step(Step::Prompt) {
+            (next, Effect::Start(generation)) => {
+                let label = format!("{} {}", self.agent.plugged.name, generation.0);
+                let work = shared.work.open(Kind::Turn, label)?;
+                *turn = (next, Some(work.id()));
+                drop(turn);
+                return Ok(self.start(generation, work, goal, input));
+            }
+            (_, Effect::Busy(generation)) => generation,
+            (_, Effect::StopRun(_) | Effect::Stale | Effect::Nothing) => Generation(0),
+        };
+        Err(PromptError::Busy { generation })
+    }
+
+    /// Starts a turn when the session is idle. Talking is not stopping (S14): the turn that is going on goes on, and
+    /// inputs are answered in the order in which they came.
+    ///
+    /// # Errors
+    ///
+    /// [`PromptError::Refused`] when the session takes no new work.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future before it is ready leaves the line, and no turn was started.
+    pub async fn prompt_in_turn(
+        &self,
+        goal: impl Into<String>,
+        input: impl Into<String>,
+    ) -> Result<Turn, PromptError> {
+        let (goal, input) = (goal.into(), input.into());
+        let _place = self.shared.line.lock().await;
+        loop {
+            let mut idle = std::pin::pin!(self.shared.idle.notified());
+            idle.as_mut().enable();
+            match self.prompt(goal.as_str(), input.as_str()) {
+                Err(PromptError::Busy { .. }) => idle.await,
+                other => return other,
+            }
+        }
+    }
+
+    fn start(&self, generation: Generation, work: Work, goal: String, input: String) -> Turn {
+        let id = work.id();
+        let run: Arc<str> = format!("{}.{}", self.shared.id, generation.0).into();
+        let record = Arc::new(Record::default());
+        self.shared.stream.publish(
+            &run,
+            EventKind::RunStarted { agent: self.agent.plugged.name.to_string(), goal: goal.clone() },
+        );
+        let driver = Driver {
+            work: work.share(),
+            task: Task {
+                run_id: run.to_string(),
+                session_id: self.shared.id.to_string(),
+                goal: goal.clone(),
+                input,
+                directories: self.agent.directories.clone(),
+                depth: 0,
+            },
+            run: Arc::clone(&run),
+            agent: Arc::clone(&self.agent),
+            session: Arc::clone(&self.shared),
+            record: Arc::clone(&record),
+            sandbox: self.sandbox.clone(),
+        };
+        let limits = self.agent.plugged.effective.limits.clone();
+        let reach = Arc::clone(&self.agent.reach);
+        let host = Arc::new(driver) as Arc<dyn AgentHost>;
+        let running = self.sandbox.run_agent(&self.agent.code, Start { work, limits, reach, host });
+        let shared = Arc::clone(&self.shared);
+        let supervise = async move {
+            let report = running.ended().await;
+            let report = TurnReport::new(generation, report, &record);
+            shared.remember(goal, report.output.clone());
+            let mut turn = lock(&shared.turn);
+            *turn = (turn.0.step(Step::Ended(generation)).0, None);
+            drop(turn);
+            shared.stream.publish(&run, report.event());
+            shared.idle.notify_waiters();
+            report
+        };
+        // The supervisor keeps the session's node while the run ends, whoever has lost interest in it.
+        let ended = spawn_charged(self.sandbox.control(), self.shared.work.share(), supervise);
+        Turn { generation, id, ended }
+    }
+
+    /// Stops the turn that is going on. With a generation, only that execution. Returns how many pieces of work
+    /// the stop changed: 0 when no turn is going on, or it carried the stop already.
+    ///
+    /// # Errors
+    ///
+    /// [`StopError::Stale`] when the named execution is over (S9).
+    pub fn stop_turn(&self, generation: Option<Generation>, stop: &Stop) -> Result<usize, StopError> {
+        let turn = lock(&self.shared.turn);
+        let (now, effect) = (turn.1, turn.0.step(Step::Stop(generation)).1);
+        drop(turn);
+        match (effect, now) {
+            (Effect::StopRun(now), Some(id)) => {
+                // Ids are not used twice, so this cannot hit a turn that has begun since.
+                let Ok(reached) = self.shared.work.tree().stop(id, stop) else { return Ok(0) };
+                let run: Arc<str> = format!("{}.{}", self.shared.id, now.0).into();
+                if reached > 0 {
+                    let kind = stop.kind().to_string();
+                    let (message, issuer) = (stop.message().to_owned(), stop.issuer().to_owned());
+                    self.shared.stream.publish(&run, EventKind::Stop { kind, message, issuer });
+                }
+                Ok(reached)
+            }
+            (Effect::Stale, _) => Err(StopError::Stale),
+            (Effect::StopRun(_) | Effect::Start(_) | Effect::Busy(_) | Effect::Nothing, _) => Ok(0),
+        }
+    }
+
+    /// Stops every background unit of this session hard, and nothing else (S7). Returns how many it stopped.
+    pub fn stop_background(&self, issuer: &str, message: &str) -> usize {
+        self.shared.registry.stop_children(&Stop::hard(issuer, message))
+    }
+
+    /// What a person means by Stop (S8): the turn is stopped hard and so is everything in the background, also when
+    /// no turn is going on. What the turn had said is in its report.
+    pub fn stop(&self, issuer: &str, message: &str) -> Stopped {
+        let turn = self.stop_turn(None, &Stop::hard(issuer, message)).unwrap_or(0);
+        Stopped { turn, background: self.stop_background(issuer, message) }
+    }
+
+    /// The generation of the turn that is going on.
+    pub fn running(&self) -> Option<Generation> {
+        match lock(&self.shared.turn).0 {
+            State::Running { now } => Some(Generation(now)),
+            State::Idle { .. } => None,
+        }
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("id", &self.shared.id).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One turn that was started. Dropping it does not end the turn: a waiter that gives up is not a stop.
+#[derive(Debug)]
+pub struct Turn {
+    generation: Generation,
+    id: WorkId,
+    ended: JoinHandle<TurnReport>,
+}
+
+impl Turn {
+    /// Which execution of the session this is.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// The name of its work.
+    pub fn id(&self) -> WorkId {
+        self.id
+    }
+
+    /// Waits until the turn has ended and nothing of it is left.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the turn running.
+    pub async fn ended(self) -> TurnReport {
+        let generation = self.generation;
+        self.ended.await.unwrap_or_else(|error| TurnReport {
+            generation,
+            outcome: Outcome::HostPanicked(error.to_string()),
+            output: String::new(),
+            used: Used::default(),
+        })
+    }
+}
+
+/// What became of a turn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TurnReport {
+    /// Which execution of the session it was.
+    pub generation: Generation,
+    /// How it ended.
+    pub outcome: Outcome<()>,
+    /// Its final text; for a turn that did not come to its end, what it had said.
+    pub output: String,
+    /// What it used.
+    pub used: Used,
+}
+
+impl TurnReport {
+    fn new(generation: Generation, report: Report<String>, record: &Record) -> TurnReport {
+        let Report { outcome, used } = report;
+        let (outcome, output) = match outcome {
+            Outcome::Completed(text) => (Outcome::Completed(()), text),
+            Outcome::Interrupted { stop, said } => {
+                let output = said.unwrap_or_else(|| record.said());
+                (Outcome::Interrupted { stop, said: None }, output)
+            }
+            other => (other.map(|_| ()), record.said()),
+        };
+        TurnReport { generation, outcome, output, used }
+    }
+
+    /// The limit that ended it, if one did.
+    pub fn limit(&self) -> Option<LimitKind> {
+        match self.outcome {
+            Outcome::Limit(kind) => Some(kind),
+            _ => None,
+        }
+    }
+
+    fn event(&self) -> EventKind {
+        EventKind::RunEnded {
+            status: self.outcome.status().to_owned(),
+            detail: self.outcome.detail(),
+            output: self.output.clone(),
+            used: self.used,
+        }
+    }
+}
+
+/// What a stop of a whole session reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stopped {
+    /// Pieces of work of the turn: its run, its tool calls, its model requests.
+    pub turn: usize,
+    /// Background units.
+    pub background: usize,
+}
+
+/// A turn was not started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PromptError {
+    /// A turn is going on.
+    #[error("turn {} of this session is still going on; wait for it, or stop it", .generation.0)]
+    Busy {
+        /// Which one.
+        generation: Generation,
+    },
+    /// The session takes no new work.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+/// A stop was not given.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StopError {
+    /// The execution that it names is over.
+    #[error("that execution is over; the stop was not given to the one that followed")]
+    Stale,
+}

@@ -1,0 +1,245 @@
+//! The tools of a run, and one call of one of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::arguments::{Arguments, SchemaError};
+use super::name::{NameError, full_name};
+use super::plugin_host::Plugged;
+use crate::message::{FailureCode, ToolCall, ToolResult, ToolSpec};
+use crate::sandbox::{LimitKind, Outcome, Reach, Report, Sandbox, Start, ToolCode, ToolHost};
+use crate::work::{Kind, Refused, Work, spawn_charged};
+
+/// How long a tool component may take to say what it is.
+const DESCRIBE_TIME: Duration = Duration::from_secs(10);
+
+/// How many tools one component may have.
+const MOST_TOOLS: usize = 128;
+
+/// A tool component that is ready to be called, with what it may touch.
+#[derive(Debug, Clone)]
+pub struct ToolPlugin {
+    /// The plugin's side of its guests.
+    pub plugged: Plugged,
+    /// The code.
+    pub code: ToolCode,
+    /// What each call can reach.
+    pub reach: Arc<Reach>,
+}
+
+/// What one run may call. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Toolbox {
+    routes: BTreeMap<String, Arc<Route>>,
+}
+
+/// From one name to one tool of one component.
+#[derive(Debug)]
+struct Route {
+    spec: ToolSpec,
+    /// The tool's name inside its component.
+    inner: String,
+    arguments: Arguments,
+    plugin: ToolPlugin,
+}
+
+impl Toolbox {
+    /// Asks a component for its tools and adds them. It is asked in a run that can reach nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ToolError`] when it cannot say, or says something that no model could use. Nothing is added then.
+    pub async fn add(&mut self, sandbox: &Sandbox, owner: &Work, plugin: ToolPlugin) -> Result<(), ToolError> {
+        let name = Arc::clone(&plugin.plugged.name);
+        let work = owner.open(Kind::ToolCall, format!("{name} describes itself"))?;
+        let mut limits = plugin.plugged.effective.limits.clone();
+        limits.wall_time = Some(limits.wall_time.map_or(DESCRIBE_TIME, |wall| wall.min(DESCRIBE_TIME)));
+        let host = Arc::new(plugin.plugged.clone()) as Arc<dyn ToolHost>;
+        let start = Start { work, limits, reach: Arc::new(Reach::default()), host };
+        let report = sandbox.describe_tools(&plugin.code, start).ended().await;
+        let specs = match report.outcome {
+            Outcome::Completed(specs) => specs,
+            other => {
+                let detail = other.detail().unwrap_or_default();
+                return Err(ToolError::Silent { plugin: name.to_string(), detail });
+            }
+        };
+        if specs.is_empty() || specs.len() > MOST_TOOLS {
+            return Err(ToolError::Count { plugin: name.to_string(), count: specs.len() });
+        }
+        let mut added = BTreeMap::new();
+        for spec in specs {
+            let at = |error| ToolError::Schema { plugin: name.to_string(), tool: spec.name.clone(), error };
+            let full = full_name(&name, &spec.name)?;
+            let arguments = Arguments::new(&spec.parameters).map_err(at)?;
+            let route = Route {
+                spec: ToolSpec { name: full.clone(), ..spec.clone() },
+                inner: spec.name,
+                arguments,
+                plugin: plugin.clone(),
+            };
+            if self.routes.contains_key(&full) || added.insert(full.clone(), Arc::new(route)).is_some() {
+                return Err(ToolError::Twice { tool: full });
+            }
+        }
+        self.routes.append(&mut added);
+        Ok(())
+    }
+
+    /// The same tools as far as `allows` says so.
+    #[must_use]
+    pub fn narrowed(&self, allows: impl Fn(&str) -> bool) -> Toolbox {
+        let routes = self.routes.iter().filter(|(name, _)| allows(name));
+        Toolbox { routes: routes.map(|(name, route)| (name.clone(), Arc::clone(route))).collect() }
+    }
+
+    /// The tools, sorted by name.
+    pub fn specs(&self) -> Vec<ToolSpec> {
+        self.routes.values().map(|route| route.spec.clone()).collect()
+    }
+
+    /// Calls a tool, as work below `caller`. The answer is a result in every case.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future stops the call hard.
+    pub fn call(
+        &self,
+        sandbox: &Sandbox,
+        caller: &Work,
+        call: ToolCall,
+    ) -> impl Future<Output = ToolResult> + Send + 'static {
+        let ToolCall { id, name, arguments } = call;
+        let started = match self.routes.get(&name) {
+            Some(route) => start(sandbox, caller, Arc::clone(route), arguments),
+            None => Err(("not-found", format!("there is no tool `{}`", name.escape_debug()))),
+        };
+        async move {
+            let (status, content) = match started {
+                Ok(running) => running.await,
+                Err(refused) => refused,
+            };
+            ToolResult { id, status: status.to_owned(), content }
+        }
+    }
+}
+
+type Answer = (&'static str, String);
+
+/// Checks the arguments and starts the component, on the control runtime: reading JSON is not for the small
+/// stack on which the caller's guest is.
+fn start(
+    sandbox: &Sandbox,
+    caller: &Work,
+    route: Arc<Route>,
+    arguments: String,
+) -> Result<impl Future<Output = Answer> + Send + 'static, Answer> {
+    let work = caller.open(Kind::ToolCall, route.spec.name.as_str()).map_err(refused)?;
+    let sandbox = sandbox.clone();
+    let control = sandbox.control().clone();
+    let task = async move {
+        let arguments = match route.arguments.check(&arguments) {
+            Ok(arguments) => arguments,
+            Err(words) => return ("invalid", words),
+        };
+        let plugin = &route.plugin;
+        let host = Arc::new(plugin.plugged.clone()) as Arc<dyn ToolHost>;
+        let limits = plugin.plugged.effective.limits.clone();
+        let start = Start { work, limits, reach: Arc::clone(&plugin.reach), host };
+        let report = sandbox.call_tool(&plugin.code, start, route.inner.clone(), arguments).ended().await;
+        answer(report)
+    };
+    // Charged to the caller: a share of the call's own node would keep it from ever being spent, and the task waits
+    // for just that.
+    let task = AbortOnDrop(spawn_charged(&control, caller.share(), task));
+    Ok(async move {
+        let mut task = task;
+        match (&mut task.0).await {
+            Ok(answer) => answer,
+            Err(_) => ("interrupted", "the call was given up".to_owned()),
+        }
+    })
+}
+
+/// Aborts a task that nobody waits for any more.
+struct AbortOnDrop(tokio::task::JoinHandle<Answer>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn refused(refused: Refused) -> Answer {
+    ("interrupted", format!("the call was not started: {refused}"))
+}
+
+fn answer(report: Report<String>) -> Answer {
+    let detail = report.outcome.detail();
+    match report.outcome {
+        Outcome::Completed(content) => ("ok", content),
+        Outcome::Failed(failure) => {
+            let status = match failure.code {
+                FailureCode::Denied => "denied",
+                FailureCode::NotFound => "not-found",
+                FailureCode::Invalid => "invalid",
+                FailureCode::Limit => "limit",
+                _ => "error",
+            };
+            (status, failure.message)
+        }
+        Outcome::Limit(kind) => ("limit", limit_words(kind)),
+        Outcome::Interrupted { .. } => ("interrupted", detail.unwrap_or_default()),
+        Outcome::NoPlace => ("error", detail.unwrap_or_default()),
+        Outcome::Trapped(_) | Outcome::HostPanicked(_) => ("trapped", detail.unwrap_or_default()),
+    }
+}
+
+fn limit_words(kind: LimitKind) -> String {
+    format!("the tool used up its limit `{kind}`: ask for less at once")
+}
+
+/// A tool component cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ToolError {
+    /// No work is opened any more.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// It did not say which tools it has.
+    #[error("the tool plugin `{plugin}` did not describe itself: {detail}")]
+    Silent {
+        /// The plugin.
+        plugin: String,
+        /// What happened in place of it.
+        detail: String,
+    },
+    /// It has no tools, or too many.
+    #[error("the tool plugin `{plugin}` describes {count} tools; it must have from 1 to {MOST_TOOLS}")]
+    Count {
+        /// The plugin.
+        plugin: String,
+        /// How many.
+        count: usize,
+    },
+    /// A tool has a name that no model could call.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A tool's schema cannot be used.
+    #[error("the tool `{tool}` of the plugin `{plugin}` cannot be used: {error}")]
+    Schema {
+        /// The plugin.
+        plugin: String,
+        /// The tool.
+        tool: String,
+        /// Why.
+        error: SchemaError,
+    },
+    /// Two tools have one name.
+    #[error("two tools are called `{tool}`; rename one of them or leave one plugin out")]
+    Twice {
+        /// The name.
+        tool: String,
+    },
+}

@@ -1,0 +1,611 @@
+//! Hostile guests. Each has its expected outcome, and a neighbour whose work must come out right meanwhile.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use checkrein::ErrorKind;
+use checkrein::model::{Reply, Scripted};
+use checkrein::sandbox::{LimitKind, Outcome};
+use checkrein::session::Session;
+use checkrein::work::{Grace, Stop};
+use checkrein_testkit::{Plugin, TestHost, TestHostBuilder, wat, within};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::start::{Beside, Result, agent, hard, host, interrupted, neighbour, soft, tool, with_agent};
+
+/// Starts a hostile goal, has the neighbour finish its work meanwhile, and then stops the hostile one hard.
+async fn runs_until_stopped(host: &TestHost, session: &Session, goal: &str, begins: &str) -> Result {
+    let beside = Beside::start(host).await?;
+    let turn = session.prompt(goal, "")?;
+    host.doing(begins).await?;
+    beside.finishes(host).await?;
+    assert!(host.host().tree().contains(turn.id()), "it ended by itself: {goal}");
+    session.stop_turn(None, &hard("enough of this"))?;
+    let report = within("the end", turn.ended()).await?;
+    assert_eq!(report.outcome, interrupted(hard("enough of this")), "{goal}");
+    host.is_idle()
+}
+
+/// Runs a hostile goal to the end that it comes to by itself, while the neighbour works.
+async fn comes_to(host: &TestHost, goal: &str, expected: Outcome<()>) -> Result {
+    let beside = Beside::start(host).await?;
+    let (report, finished) = tokio::join!(host.run("agent", goal), beside.finishes(host));
+    finished?;
+    assert_eq!(report?.outcome, expected, "{goal}");
+    host.is_idle()
+}
+
+/// The same, for what an agent hears of a hostile tool.
+async fn says(host: &TestHost, goal: &str) -> Result<String> {
+    let beside = Beside::start(host).await?;
+    let (report, finished) = tokio::join!(host.run("agent", goal), beside.finishes(host));
+    finished?;
+    let report = report?;
+    assert_eq!(report.outcome, Outcome::Completed(()), "{goal}");
+    host.is_idle()?;
+    Ok(report.output)
+}
+
+fn crowd() -> TestHostBuilder {
+    with_agent().plugin(neighbour())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_that_spins() -> Result {
+    let host = crowd().build()?;
+    let session = host.session("agent").await?;
+    runs_until_stopped(&host, &session, "spin", "computing").await
+}
+
+/// Rule S12: what it said before is kept.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_that_spins_after_it_reported_a_result() -> Result {
+    let host = crowd().build()?;
+    let session = host.session("agent").await?;
+    let beside = Beside::start(&host).await?;
+    let turn = session.prompt("partial the result\nlogs 1 2\nspin", "")?;
+    host.logged("ll").await?;
+    beside.finishes(&host).await?;
+    session.stop_turn(None, &hard("enough"))?;
+    let report = within("the end", turn.ended()).await?;
+    assert_eq!((report.outcome, &*report.output), (interrupted(hard("enough")), "the result"));
+    host.is_idle()
+}
+
+/// More guests that spin than there are processors take no turn away from an honest one.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_guests_that_spin() -> Result {
+    let host = crowd().build()?;
+    let mut turns = Vec::new();
+    for _ in 0..24 {
+        let session = host.session("agent").await?;
+        turns.push((session.prompt("spin", "")?, session));
+    }
+    let beside = Beside::start(&host).await?;
+    beside.finishes(&host).await?;
+    for (_, session) in &turns {
+        assert_eq!(session.stop_turn(None, &hard("all of you"))?, 1);
+    }
+    for (turn, _) in turns {
+        assert_eq!(within("the end", turn.ended()).await?.outcome, interrupted(hard("all of you")));
+    }
+    host.is_idle()
+}
+
+/// Rule S10: a guest that takes no notice of soft stops is ended when its grace period is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_that_ignores_soft_stops_and_retries_every_failure_for_ever() -> Result {
+    let model = Scripted::new("model", [Reply::new().text("go on").repeat()]);
+    let host = crowd().model(model).build()?;
+    for goal in [
+        "forever checkpoint free",
+        "forever sleep 1",
+        "forever ask anything",
+        "forever call tool_echo",
+        "forever call tool_panic",
+        "forever fail denied no",
+        "spin",
+    ] {
+        let beside = Beside::start(&host).await?;
+        let session = host.session("agent").await?;
+        let turn = session.prompt(goal, "")?;
+        host.until("it runs", |nodes| nodes.iter().any(|node| node.id == turn.id())).await?;
+        session.stop_turn(None, &Stop::soft("user", "please", Grace::After(Duration::from_millis(20))))?;
+        let report = within("the end", turn.ended()).await?;
+        assert_eq!(report.outcome, interrupted(hard("please")), "{goal}");
+        beside.finishes(&host).await?;
+        host.is_idle()?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn floods_end_at_their_limits() -> Result {
+    let flooding = agent().limits("log-bytes = \"256KiB\"\ndoor-bytes = \"1MiB\"");
+    let host = host().plugin(flooding).plugin(tool()).plugin(neighbour()).build()?;
+    comes_to(&host, "logs 1000000000 100", Outcome::Limit(LimitKind::LogBytes)).await?;
+    comes_to(&host, "prints 1000000000 100", Outcome::Limit(LimitKind::LogBytes)).await?;
+    comes_to(&host, "emits 1000000000 100", Outcome::Limit(LimitKind::DoorBytes)).await?;
+    comes_to(&host, "forever remember key value", Outcome::Limit(LimitKind::DoorBytes)).await
+}
+
+/// A flood of calls that carry nothing has no end but a stop.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_empty_calls_runs_until_it_is_stopped() -> Result {
+    let host = crowd().build()?;
+    let session = host.session("agent").await?;
+    for import in ["log.write", "run.budgets", "session.keys"] {
+        runs_until_stopped(&host, &session, &format!("loop {import}"), "computing").await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_that_recurses_without_end() -> Result {
+    let host = crowd().build()?;
+    let beside = Beside::start(&host).await?;
+    let report = host.run("agent", "recurse").await?;
+    let Outcome::Trapped(trapped) = report.outcome else { panic!("{:?}", report.outcome) };
+    assert!(trapped.cause.contains("stack"), "{trapped}");
+    beside.finishes(&host).await?;
+    host.is_idle()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bombs_of_memory_and_tables() -> Result {
+    let host = crowd().build()?;
+    comes_to(&host, "hoard", Outcome::Limit(LimitKind::Memory)).await?;
+    comes_to(&host, "allocate 1000", Outcome::Limit(LimitKind::Memory)).await?;
+    let grow = "(loop $again
+        (if (i32.eq (table.grow $table (ref.null func) (i32.const 100)) (i32.const -1)) (then unreachable))
+        (br $again))";
+    let bomb = Plugin::agent("agent", wat("agent", &[("RUN", grow)])?);
+    let host = crowd_with(bomb).build()?;
+    comes_to(&host, "", Outcome::Limit(LimitKind::TableElements)).await?;
+    // More memories than any component may have: it does not even load.
+    let many = "(core module $more (memory 1))\n".to_owned() + &"(core instance (instantiate $more))\n".repeat(64);
+    let bomb = Plugin::agent("agent", wat("agent", &[("MORE", &many)])?);
+    refused(&crowd_with(bomb).build()?, "linear memories").await
+}
+
+fn crowd_with(agent: Plugin) -> TestHostBuilder {
+    host().plugin(agent).plugin(neighbour())
+}
+
+/// The agent does not load, for that reason, and the neighbour does not mind.
+async fn refused(host: &TestHost, reason: &str) -> Result {
+    let beside = Beside::start(host).await?;
+    let error = host.host().session("agent").open().await.err().expect("it was loaded");
+    assert_eq!(error.kind(), ErrorKind::Component);
+    let mut words = String::new();
+    let mut source: Option<&dyn std::error::Error> = Some(&error);
+    while let Some(error) = source {
+        words.push_str(&format!("{error}; "));
+        source = error.source();
+    }
+    assert!(words.contains(reason), "{words}");
+    assert!(words.len() < 4_000, "{} bytes of error", words.len());
+    beside.finishes(host).await?;
+    host.is_idle()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn huge_strings_and_lists_in_both_directions() -> Result {
+    let model = Scripted::new("model", [Reply::new().text("m".repeat(20 << 20)).chunk(1 << 20)]);
+    let host = crowd().model(model).build()?;
+    comes_to(&host, "emits 1 5000000", Outcome::Limit(LimitKind::CallBytes)).await?;
+    comes_to(&host, "logs 1 5000000", Outcome::Limit(LimitKind::CallBytes)).await?;
+    comes_to(&host, "wide-calls 100000", Outcome::Limit(LimitKind::CallBytes)).await?;
+    comes_to(&host, "output 5000000", Outcome::Limit(LimitKind::CallBytes)).await?;
+    assert_eq!(says(&host, "huge-call tool_echo 500000").await?, "ok: 500000 bytes");
+    assert_eq!(says(&host, "try ask for much").await?, "too-large");
+    let hears = says(&host, "call tool_size {\"count\":5000000}").await?;
+    assert!(hears.starts_with("limit: "), "{hears}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deeply_nested_values() -> Result {
+    let host = crowd().build()?;
+    assert_eq!(says(&host, "deep-call tool_echo 1000000").await?, "invalid");
+    assert_eq!(says(&host, "try deep-emit 1000000").await?, "invalid");
+    assert_eq!(says(&host, "try deep-emit 50").await?, "fine");
+    Ok(())
+}
+
+/// A single bulk instruction cannot be interrupted: the memory limit is what bounds it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_that_fills_all_its_memory_again_and_again() -> Result {
+    let host = crowd().build()?;
+    let session = host.session("agent").await?;
+    runs_until_stopped(&host, &session, "fill 60", "computing").await
+}
+
+/// Rule S11: a stop reaches a guest in every place in which the host runs its code.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_that_spins_in_any_place() -> Result {
+    for place in ["START", "REALLOC", "DESTRUCTOR", "RUN", "POST-RETURN"] {
+        let component = wat("agent", &[(place, "(loop $for-ever (br $for-ever))")])?;
+        let host = crowd_with(Plugin::agent("agent", component).configuration("key = 1")).build()?;
+        let session = host.session("agent").await?;
+        runs_until_stopped(&host, &session, place, "computing").await?;
+    }
+    Ok(())
+}
+
+/// Rules S3 and S11: the same in a tool, through a stop of the turn that called it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_spins_in_any_place() -> Result {
+    for place in ["REALLOC", "CALL", "POST-RETURN"] {
+        let component = wat("tool", &[(place, "(loop $for-ever (br $for-ever))")])?;
+        let host = host().plugin(agent()).plugin(neighbour()).plugin(Plugin::tool("tool", component)).build()?;
+        let session = host.session("agent").await?;
+        runs_until_stopped(&host, &session, "call tool_it", "computing").await?;
+    }
+    Ok(())
+}
+
+/// A tool that does not say what it is holds nobody up for longer than its wall time; the agent does without it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_spins_while_it_is_asked_what_it_is() -> Result {
+    for place in ["START", "DESCRIBE"] {
+        let component = wat("tool", &[(place, "(loop $for-ever (br $for-ever))")])?;
+        let tool = Plugin::tool("tool", component).limits("wall-time = \"50ms\"");
+        let host = host().plugin(agent()).plugin(neighbour()).plugin(tool).build()?;
+        assert_eq!(says(&host, "call tool_it").await?, "not-found: there is no tool `tool_it`");
+    }
+    Ok(())
+}
+
+/// Rule S12: a guest that returns after its soft stop has said something, and is interrupted all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_that_returns_to_a_run_that_was_stopped() -> Result {
+    let host = crowd().build()?;
+    let beside = Beside::start(&host).await?;
+    let session = host.session("agent").await?;
+    let turn = session.prompt("try checkpoint a\nsay as if nothing had happened", "")?;
+    host.reached("a").await?;
+    session.stop_turn(None, &soft("leave"))?;
+    let report = within("the end", turn.ended()).await?;
+    assert_eq!(report.outcome, interrupted(soft("leave")));
+    assert_eq!(report.output, "interrupted | soft | leave | user\nas if nothing had happened");
+    beside.finishes(&host).await?;
+    host.is_idle()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_component_that_takes_for_ever_to_compile() -> Result {
+    // Compiling is quadratic in the size of a function.
+    let loops = "(loop $l (br_if $l (i32.eqz (i32.load (i32.const 4)))))\n".repeat(40_000);
+    let bomb = Plugin::agent("agent", wat("agent", &[("RUN", &loops)])?);
+    let host = crowd_with(bomb).configuration("[compile]\ntime = \"2s\"\nmemory = \"1GiB\"").build()?;
+    // It ran out of time or of memory, whichever came first.
+    refused(&host, "and was ended").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_component_with_thousands_of_imports() -> Result {
+    let imports: String = (0..5_000).map(|n| format!("(import \"evil:pack/i{n}\" (func))\n")).collect();
+    let component = wat("agent", &[("MORE", &imports)])?;
+    refused(&crowd_with(Plugin::agent("agent", component)).build()?, "evil:pack/i0").await?;
+    // As many of what the host does have.
+    let lowered: String = (0..5_000)
+        .map(|n| format!("(core func $keys{n} (canon lower (func $config \"keys\") (memory (core memory $libc \"memory\")) (realloc (core func $libc \"realloc\"))))\n"))
+        .collect();
+    let component = wat("agent", &[("MORE", &lowered)])?;
+    comes_to(&crowd_with(Plugin::agent("agent", component)).build()?, "", Outcome::Completed(())).await
+}
+
+/// What a component says of itself in a section decides nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_component_that_lies_about_its_sdk_version() -> Result {
+    for lie in ["checkrein-guest 99.0.0", "", "\\00\\ff\\fe", &"x".repeat(100_000)] {
+        let section = format!("(@custom \"checkrein-sdk\" \"{lie}\")");
+        let component = wat("agent", &[("MORE", &section)])?;
+        comes_to(&crowd_with(Plugin::agent("agent", component)).build()?, "", Outcome::Completed(())).await?;
+    }
+    Ok(())
+}
+
+/// A host whose tool is given the folder `work` of the home, with what a test puts there.
+fn with_folder(access: &str, limits: &str) -> TestHostBuilder {
+    let directory = format!("directories = [{{ mount = \"work\", access = \"{access}\" }}]");
+    let given = format!(
+        "[plugins.tool.grants]\ndirectories = [{{ mount = \"work\", path = \"work\", access = \"{access}\" }}]"
+    );
+    host().plugin(agent()).plugin(neighbour()).plugin(tool().grants(&directory).limits(limits)).configuration(&given)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_that_opens_every_file_it_can() -> Result {
+    let host = with_folder("read", "open-files = 8").build()?;
+    std::fs::create_dir(host.home().join("work"))?;
+    std::fs::write(host.home().join("work/file"), "text")?;
+    let before = checkrein_testkit::Footprint::now()?.files;
+    let hears = says(&host, "call tool_open-all {\"path\":\"/work/file\",\"count\":1000000}").await?;
+    assert!(hears.contains("Quota exceeded"), "{hears}");
+    // Other tests of this process open files, too; but not thousands.
+    assert!(checkrein_testkit::Footprint::now()?.files < before + 500);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_that_lead_out_of_the_folder() -> Result {
+    let host = with_folder("read-write", "").build()?;
+    let work = host.home().join("work");
+    std::fs::create_dir(&work)?;
+    std::fs::write(host.home().join("secret"), "not for you")?;
+    std::os::unix::fs::symlink("/etc", work.join("absolute"))?;
+    std::os::unix::fs::symlink("../secret", work.join("relative"))?;
+    std::os::unix::fs::symlink("loop", work.join("loop"))?;
+    for path in [
+        "/work/../secret",
+        "/work/x/../../secret",
+        "/work/relative",
+        "/work/absolute/hostname",
+        "/work/loop",
+        "/secret",
+        "/etc/hostname",
+        "/proc/self/environ",
+        "/dev/zero",
+        "../secret",
+        "/work/\\u0000secret",
+    ] {
+        let hears = says(&host, &format!("call tool_read {{\"path\":\"{path}\"}}")).await?;
+        assert!(!hears.starts_with("ok"), "{path}: {hears}");
+        assert!(!hears.contains("not for you"), "{path}: {hears}");
+    }
+    // A link of its own making leads nowhere either.
+    says(&host, "call tool_link {\"path\":\"/work/own\",\"text\":\"../secret\"}").await?;
+    let hears = says(&host, "call tool_read {\"path\":\"/work/own\"}").await?;
+    assert!(!hears.starts_with("ok"), "{hears}");
+    let hears = says(&host, "call tool_write {\"path\":\"/work/relative\",\"text\":\"mine now\"}").await?;
+    assert!(!hears.starts_with("ok"), "{hears}");
+    assert_eq!(std::fs::read_to_string(host.home().join("secret"))?, "not for you");
+    // And what is its own, it can have.
+    assert_eq!(says(&host, "call tool_write {\"path\":\"/work/a\",\"text\":\"b\"}").await?, "ok: written");
+    assert_eq!(says(&host, "call tool_read {\"path\":\"/work/a\"}").await?, "ok: b");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_was_given_for_reading_stays_as_it_is() -> Result {
+    let host = with_folder("read", "").build()?;
+    std::fs::create_dir(host.home().join("work"))?;
+    std::fs::write(host.home().join("work/file"), "text")?;
+    for call in [
+        "write {\"path\":\"/work/file\",\"text\":\"other\"}",
+        "write {\"path\":\"/work/new\",\"text\":\"other\"}",
+        "link {\"path\":\"/work/link\",\"text\":\"file\"}",
+    ] {
+        let hears = says(&host, &format!("call tool_{call}")).await?;
+        assert!(!hears.starts_with("ok"), "{call}: {hears}");
+    }
+    assert_eq!(says(&host, "call tool_list {\"path\":\"/work\"}").await?, "ok: file");
+    assert_eq!(says(&host, "call tool_read {\"path\":\"/work/file\"}").await?, "ok: text");
+    Ok(())
+}
+
+/// Opening a FIFO would hold a thread until somebody opens its other end.
+#[tokio::test(flavor = "multi_thread")]
+async fn fifos_and_devices_hold_nobody() -> Result {
+    let host = with_folder("read-write", "").build()?;
+    let work = host.home().join("work");
+    std::fs::create_dir(&work)?;
+    let made = std::process::Command::new("mkfifo").arg(work.join("fifo")).status()?;
+    assert!(made.success());
+    let _socket = std::os::unix::net::UnixListener::bind(work.join("socket"))?;
+    for name in ["fifo", "socket"] {
+        for call in ["read", "write", "read-on", "open-all"] {
+            let goal = format!("call tool_{call} {{\"path\":\"/work/{name}\",\"text\":\"x\",\"count\":1}}");
+            let hears = says(&host, &goal).await?;
+            assert!(!hears.starts_with("ok: ") || hears.starts_with("ok: 0 | "), "{name} {call}: {hears}");
+        }
+    }
+    Ok(())
+}
+
+/// Rule W3 and the limit on bytes: reading has an end even where the file has none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_without_an_end() -> Result {
+    let host = with_folder("read", "door-bytes = \"32MiB\"").build()?;
+    std::fs::create_dir(host.home().join("work"))?;
+    std::fs::File::create(host.home().join("work/endless"))?.set_len(1 << 40)?;
+    let hears = says(&host, "call tool_read-on {\"path\":\"/work/endless\"}").await?;
+    assert_eq!(hears, "limit: the tool used up its limit `door-bytes`: ask for less at once");
+    // Nobody has to wait for that limit.
+    let host = with_folder("read", "").build()?;
+    std::fs::create_dir(host.home().join("work"))?;
+    std::fs::File::create(host.home().join("work/endless"))?.set_len(1 << 40)?;
+    let session = host.session("agent").await?;
+    let turn = session.prompt("call tool_read-on {\"path\":\"/work/endless\"}", "")?;
+    host.logged("reading").await?;
+    session.stop_turn(None, &hard("enough"))?;
+    assert_eq!(within("the end", turn.ended()).await?.outcome, interrupted(hard("enough")));
+    host.settles().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn environment_and_secrets_are_those_that_were_given() -> Result {
+    let given = "[plugins.tool.grants]\nenvironment = [\"GIVEN\", \"UNASKED\"]\n\
+        secrets = { mine = { env = \"MINE\" }, unasked = { env = \"OTHER\" } }";
+    let host = host()
+        .plugin(agent())
+        .plugin(neighbour())
+        .plugin(tool().grants("environment = [\"GIVEN\", \"NOT_GIVEN\"]\nsecrets = [\"mine\", \"theirs\"]"))
+        .configuration(given)
+        .variable("GIVEN", "one")
+        .variable("NOT_GIVEN", "two")
+        .variable("UNASKED", "three")
+        .variable("MINE", "my secret")
+        .variable("OTHER", "their secret")
+        .build()?;
+    assert_eq!(says(&host, "call tool_environment").await?, "ok: GIVEN=one");
+    assert_eq!(says(&host, "call tool_secret {\"text\":\"mine\"}").await?, "ok: my secret");
+    for name in ["theirs", "unasked", "MINE", "OTHER", "", "../mine", "mine\\u0000"] {
+        let hears = says(&host, &format!("call tool_secret {{\"text\":\"{name}\"}}")).await?;
+        assert!(hears.starts_with("denied: "), "{name}: {hears}");
+        assert!(!hears.contains("their secret"), "{name}: {hears}");
+    }
+    Ok(())
+}
+
+/// What a server of the tests does with each connection.
+#[derive(Debug, Clone, Copy)]
+enum Serves {
+    /// Answers, and is done.
+    Hello,
+    /// Sends whoever asks to another port.
+    RedirectTo(u16),
+    /// Answers, and goes on for ever.
+    Endless,
+    /// Begins to answer, and then says nothing more.
+    Drip,
+    /// Takes the connection and says nothing at all.
+    Silent,
+}
+
+/// A server on this machine; it ends with the value.
+struct Server {
+    address: SocketAddr,
+    _serving: JoinSet<()>,
+}
+
+impl Server {
+    async fn start(serves: Serves) -> Result<Server> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let mut serving = JoinSet::new();
+        serving.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                connections.spawn(async move {
+                    let mut request = [0; 4096];
+                    let _read = stream.read(&mut request).await;
+                    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n";
+                    let begin = match serves {
+                        Serves::Hello => format!("{head}content-length: 5\r\n\r\nhello"),
+                        Serves::RedirectTo(port) => format!(
+                            "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:{port}/\r\ncontent-length: 0\r\n\r\n"
+                        ),
+                        Serves::Endless | Serves::Drip => format!("{head}\r\nbegin"),
+                        Serves::Silent => String::new(),
+                    };
+                    let mut alive = stream.write_all(begin.as_bytes()).await.is_ok();
+                    match serves {
+                        Serves::Hello | Serves::RedirectTo(_) => return,
+                        Serves::Drip | Serves::Silent => {
+                            // Until the other side goes.
+                            while matches!(stream.read(&mut request).await, Ok(1..)) {}
+                        }
+                        Serves::Endless => {
+                            while alive {
+                                alive = stream.write_all(&[b'x'; 4096]).await.is_ok();
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        Ok(Server { address, _serving: serving })
+    }
+
+    fn port(&self) -> u16 {
+        self.address.port()
+    }
+}
+
+/// A host whose tool may connect to these ports of this machine.
+fn with_ports(ports: &[u16], limits: &str) -> TestHostBuilder {
+    let entries: Vec<String> =
+        ports.iter().map(|port| format!("{{ host = \"127.0.0.1\", port = {port}, private = true }}")).collect();
+    let network = format!("network = [{}]", entries.join(", "));
+    host()
+        .plugin(agent())
+        .plugin(neighbour())
+        .plugin(tool().grants(&network).limits(limits))
+        .configuration(&format!("[plugins.tool.grants]\n{network}"))
+}
+
+fn fetch(host: &str, port: u16) -> String {
+    format!("call tool_fetch {{\"host\":\"{host}\",\"port\":{port},\"path\":\"/\"}}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn private_addresses_are_out_of_reach_by_any_name() -> Result {
+    let server = Server::start(Serves::Hello).await?;
+    let port = server.port();
+    // Every host, but only as far as the public internet goes.
+    let network = "network = [{ host = \"*\" }]";
+    let host = host()
+        .plugin(agent())
+        .plugin(neighbour())
+        .plugin(tool().grants(network))
+        .configuration(&format!("[plugins.tool.grants]\n{network}"))
+        .build()?;
+    for name in ["127.0.0.1", "localhost", "[::1]", "0.0.0.0", "[::ffff:127.0.0.1]", "169.254.169.254", "10.0.0.1"] {
+        let hears = says(&host, &fetch(name, port)).await?;
+        assert!(hears.starts_with("error: "), "{name}: {hears}");
+        let connect = format!("call tool_connect {{\"host\":\"{}\",\"port\":{port}}}", name.trim_matches(['[', ']']));
+        let hears = says(&host, &connect).await?;
+        assert!(!hears.starts_with("ok"), "{name}: {hears}");
+    }
+    // Without any grant there is no network at all.
+    let host = crowd().build()?;
+    assert!(!says(&host, &fetch("127.0.0.1", port)).await?.starts_with("ok"));
+    // With one, there is.
+    let host = with_ports(&[port], "").build()?;
+    assert_eq!(says(&host, &fetch("127.0.0.1", port)).await?, "ok: hello");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redirect_leads_no_further_than_the_grants() -> Result {
+    let target = Server::start(Serves::Hello).await?;
+    let server = Server::start(Serves::RedirectTo(target.port())).await?;
+    let host = with_ports(&[server.port()], "").build()?;
+    let hears = says(&host, &fetch("127.0.0.1", server.port())).await?;
+    assert!(hears.starts_with("error: "), "{hears}");
+    let host = with_ports(&[server.port(), target.port()], "").build()?;
+    assert_eq!(says(&host, &fetch("127.0.0.1", server.port())).await?, "ok: hello");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endless_body_ends_at_the_limit() -> Result {
+    let server = Server::start(Serves::Endless).await?;
+    let host = with_ports(&[server.port()], "door-bytes = \"4MiB\"").build()?;
+    let hears = says(&host, &fetch("127.0.0.1", server.port())).await?;
+    assert_eq!(hears, "limit: the tool used up its limit `door-bytes`: ask for less at once");
+    Ok(())
+}
+
+/// Rule S11: a stop reaches a guest that waits for a server, in whatever it waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_does_not_go_on_holds_nobody() -> Result {
+    for (serves, begins) in [(Serves::Drip, "answered"), (Serves::Silent, "asked"), (Serves::Endless, "answered")] {
+        let server = Server::start(serves).await?;
+        let host = with_ports(&[server.port()], "").build()?;
+        stopped_while_it_waits(&host, &fetch("127.0.0.1", server.port()), begins).await?;
+    }
+    for serves in [Serves::Silent, Serves::Endless] {
+        let server = Server::start(serves).await?;
+        let host = with_ports(&[server.port()], "").build()?;
+        let goal = format!("call tool_connect {{\"host\":\"127.0.0.1\",\"port\":{}}}", server.port());
+        stopped_while_it_waits(&host, &goal, "connected").await?;
+    }
+    Ok(())
+}
+
+async fn stopped_while_it_waits(host: &TestHost, goal: &str, begins: &str) -> Result {
+    let beside = Beside::start(host).await?;
+    let session = host.session("agent").await?;
+    let turn = session.prompt(goal, "")?;
+    host.logged(begins).await?;
+    beside.finishes(host).await?;
+    session.stop_turn(None, &hard("enough"))?;
+    assert_eq!(within("the end", turn.ended()).await?.outcome, interrupted(hard("enough")), "{goal}");
+    host.is_idle()
+}

@@ -1,0 +1,217 @@
+//! Every limit is reached, by an agent and where it applies by a tool, and the outcome names it.
+
+use checkrein::message::FailureCode;
+use checkrein::model::{Reply, Scripted};
+use checkrein::sandbox::{LimitKind, Outcome};
+use checkrein::session::TurnReport;
+use checkrein_testkit::{Plugin, TestHostBuilder, wat};
+
+use crate::start::{Result, agent, host, tool, with_agent};
+
+/// Runs a goal under those limits of the agent.
+async fn run(limits: &str, goal: &str) -> Result<TurnReport> {
+    run_on(host().plugin(agent().limits(limits)).plugin(tool()), goal).await
+}
+
+async fn run_on(host: TestHostBuilder, goal: &str) -> Result<TurnReport> {
+    let host = host.build()?;
+    let report = host.run("agent", goal).await?;
+    host.is_idle()?;
+    Ok(report)
+}
+
+async fn ends_at(kind: LimitKind, limits: &str, goal: &str) -> Result {
+    let report = run(limits, goal).await?;
+    assert_eq!(report.outcome, Outcome::Limit(kind), "{goal}");
+    assert_eq!(report.limit(), Some(kind));
+    assert_eq!(report.outcome.detail(), Some(format!("the limit `{kind}` is used up")));
+    Ok(())
+}
+
+/// What the agent hears of a tool that was called under those limits of its plugin.
+async fn tool_hears(limits: &str, call: &str) -> Result<String> {
+    let report = run_on(host().plugin(agent()).plugin(tool().limits(limits)), call).await?;
+    assert_eq!(report.outcome, Outcome::Completed(()));
+    Ok(report.output)
+}
+
+/// What a tool's result says when the tool ran into that limit.
+fn tool_limit(kind: LimitKind) -> String {
+    format!("limit: the tool used up its limit `{kind}`: ask for less at once")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_is_the_sum_of_all_that_the_guest_has() -> Result {
+    ends_at(LimitKind::Memory, "memory = \"4MiB\"", "allocate 8").await?;
+    ends_at(LimitKind::Memory, "memory = \"4MiB\"", "hoard").await?;
+    let report = run("memory = \"16MiB\"", "allocate 8\nsay done").await?;
+    assert_eq!(report.output, "done");
+    assert!((8 << 20..16 << 20).contains(&report.used.memory_peak), "{}", report.used.memory_peak);
+    assert_eq!(tool_hears("memory = \"4MiB\"", "call tool_allocate {\"count\":8}").await?, tool_limit(LimitKind::Memory));
+    Ok(())
+}
+
+/// A guest whose memories are small each by itself is bounded in what they are together.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_memories_count_together() -> Result {
+    for (pages, expected) in [(16, Outcome::Completed(())), (512, Outcome::Limit(LimitKind::Memory))] {
+        let three = "(core instance (instantiate $more))\n".repeat(3);
+        let more = format!("(core module $more (memory {pages}))\n{three}");
+        let component = wat("agent", &[("MORE", &more)])?;
+        let report = run_on(host().plugin(Plugin::agent("agent", component).limits("memory = \"64MiB\"")), "").await?;
+        assert_eq!(report.outcome, expected, "{pages} pages each");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn table_elements_are_bounded() -> Result {
+    // A guest that is told no and gives up.
+    let grow = "(loop $again
+        (if (i32.eq (table.grow $table (ref.null func) (i32.const 1000)) (i32.const -1)) (then unreachable))
+        (br $again))";
+    let component = wat("agent", &[("RUN", grow)])?;
+    let report = run_on(host().plugin(Plugin::agent("agent", component)), "").await?;
+    assert_eq!(report.outcome, Outcome::Limit(LimitKind::TableElements));
+    // A guest that is told no and goes on.
+    let grow = "(drop (table.grow $table (ref.null func) (i32.const 10001)))";
+    let component = wat("agent", &[("RUN", grow)])?;
+    let report = run_on(host().plugin(Plugin::agent("agent", component)), "").await?;
+    assert_eq!((report.outcome, &*report.output), (Outcome::Completed(()), "ok"));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fuel_is_bounded() -> Result {
+    ends_at(LimitKind::Fuel, "fuel = 3000000", "spin").await?;
+    let report = run("fuel = 3000000", "budget fuel\nsay done").await?;
+    let (left, done) = report.output.split_once(" of 3000000\n").unwrap_or_default();
+    assert_eq!(done, "done", "{}", report.output);
+    let left: u64 = left.parse()?;
+    assert!((1..3_000_000).contains(&left) && report.used.fuel >= Some(3_000_000 - left), "{report:?}");
+    assert_eq!(tool_hears("fuel = 3000000", "call tool_spin").await?, tool_limit(LimitKind::Fuel));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wall_time_is_bounded_whatever_the_guest_does() -> Result {
+    for goal in ["spin", "sleep 100000000", "call tool_spin", "call tool_sleep {\"text\":\"std\"}", "loop run.budgets"] {
+        ends_at(LimitKind::WallTime, "wall-time = \"60ms\"", goal).await?;
+    }
+    for call in ["call tool_spin", "call tool_sleep {\"text\":\"poll\"}"] {
+        assert_eq!(tool_hears("wall-time = \"60ms\"", call).await?, tool_limit(LimitKind::WallTime));
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn door_bytes_are_bounded_over_the_whole_run() -> Result {
+    ends_at(LimitKind::DoorBytes, "door-bytes = 100000", "emits 1000 1000").await?;
+    ends_at(LimitKind::DoorBytes, "door-bytes = 10000", "remember key value\ntimes 100000 recall key").await
+}
+
+/// The engine has no type for this one: what it says in words is told apart by them.
+#[tokio::test(flavor = "multi_thread")]
+async fn call_bytes_are_bounded_in_both_directions() -> Result {
+    ends_at(LimitKind::CallBytes, "call-bytes = 65536", "emits 1 100000").await?;
+    ends_at(LimitKind::CallBytes, "call-bytes = 65536", "wide-calls 50000").await?;
+    assert_eq!(run("call-bytes = 65536", "emits 1 60000\nsay fine").await?.output, "fine");
+    // What the host has to say does not end the guest: it hears that it was too much.
+    let model = Scripted::new("model", [Reply::new().text("m".repeat(100_000))]);
+    let report = run_on(host().plugin(agent().limits("call-bytes = 65536")).model(model), "try ask anything").await?;
+    assert_eq!(report.output, "too-large");
+    // A tool's answer is its output before it is anything else; what it is told are its arguments.
+    let limits = "call-bytes = 65536\noutput-bytes = 1048576";
+    let hears = tool_hears(limits, "call tool_size {\"count\":100000}").await?;
+    assert_eq!(hears, tool_limit(LimitKind::CallBytes));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn output_bytes_are_bounded() -> Result {
+    ends_at(LimitKind::OutputBytes, "output-bytes = 1000", "output 1001").await?;
+    assert_eq!(run("output-bytes = 1000", "output 1000").await?.output.len(), 1000);
+    // What a tool says of itself counts, too.
+    let hears = tool_hears("output-bytes = 50000", "call tool_size {\"count\":50001}").await?;
+    assert_eq!(hears, tool_limit(LimitKind::OutputBytes));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn log_bytes_are_bounded_however_they_are_written() -> Result {
+    for goal in ["logs 1000 1000", "prints 1000 1000"] {
+        ends_at(LimitKind::LogBytes, "log-bytes = 100000", goal).await?;
+    }
+    let call = format!("call tool_logs {{\"count\":100,\"text\":\"{}\"}}", "l".repeat(100));
+    assert_eq!(tool_hears("log-bytes = 5000", &call).await?, tool_limit(LimitKind::LogBytes));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_in_flight_are_bounded() -> Result {
+    let report = run("calls-in-flight = 2", "calls 3 tool_echo").await?;
+    let Outcome::Failed(failure) = report.outcome else { panic!("{:?}", report.outcome) };
+    assert_eq!(failure.code, FailureCode::Limit);
+    assert!(failure.message.contains("`calls-in-flight` is 2"), "{}", failure.message);
+    // It is a failure that the agent can do something about.
+    let report = run("calls-in-flight = 2", "try calls 3 tool_echo\ncalls 2 tool_echo {\"text\":\"a\"}").await?;
+    assert_eq!(report.output, "limit\nok: a\nok: a");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn model_tokens_are_bounded() -> Result {
+    let model = || Scripted::new("model", [Reply::new().text("answer").usage(30, 30).repeat()]);
+    let limited = |limits: &str| host().plugin(agent().limits(limits)).model(model());
+    let report = run_on(limited("model-tokens = 100"), "times 3 ask anything").await?;
+    assert_eq!(report.outcome, Outcome::Limit(LimitKind::ModelTokens));
+    assert_eq!(report.used.model_tokens, 120);
+    let report = run_on(limited("model-tokens = 100"), "ask anything\nbudget model-tokens").await?;
+    assert_eq!(report.output, "answer\n40 of 100");
+    Ok(())
+}
+
+/// A request cannot ask for more of an answer than there are tokens left.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_asks_for_no_more_tokens_than_are_left() -> Result {
+    let model = Scripted::new("model", [Reply::new().text("a").usage(30, 30).repeat()]).recording();
+    run_on(host().plugin(agent().limits("model-tokens = 100")).model(model.clone()), "times 2 ask anything").await?;
+    let most: Vec<Option<u32>> = model.requests().iter().map(|request| request.max_output_tokens).collect();
+    assert_eq!(most, [Some(100), Some(40)]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn open_files_are_bounded() -> Result {
+    let host = host()
+        .plugin(agent())
+        .plugin(tool().grants("directories = [{ mount = \"work\" }]").limits("open-files = 5"))
+        .configuration("[plugins.tool.grants]\ndirectories = [{ mount = \"work\", path = \"work\" }]")
+        .build()?;
+    std::fs::create_dir(host.home().join("work"))?;
+    std::fs::write(host.home().join("work/file"), "text")?;
+    let report = host.run("agent", "call tool_open-all {\"path\":\"/work/file\",\"count\":1000}").await?;
+    let (opened, why) = report.output.strip_prefix("ok: ").and_then(|rest| rest.split_once(" | ")).unwrap_or_default();
+    assert!((1..=5).contains(&opened.parse::<u32>()?), "{}", report.output);
+    assert!(why.contains("Quota exceeded"), "{why}");
+    host.is_idle()
+}
+
+/// The engine has no type for this one: what it says in words is told apart by them.
+#[tokio::test(flavor = "multi_thread")]
+async fn handles_are_bounded() -> Result {
+    let hears = tool_hears("handles = 100", "call tool_handles {\"count\":1000}").await?;
+    assert_eq!(hears, tool_limit(LimitKind::Handles));
+    assert_eq!(tool_hears("handles = 100", "call tool_handles {\"count\":50}").await?, "ok: 50");
+    Ok(())
+}
+
+/// An operator's ceiling wins over what a manifest says.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_can_only_lower_a_ceiling() -> Result {
+    let limited = with_agent().configuration("[limits]\noutput-bytes = 10");
+    assert_eq!(run_on(limited, "output 11").await?.outcome, Outcome::Limit(LimitKind::OutputBytes));
+    let asks = host().plugin(agent().limits("output-bytes = 100")).configuration("[limits]\noutput-bytes = 10");
+    assert_eq!(run_on(asks, "output 11").await?.outcome, Outcome::Limit(LimitKind::OutputBytes));
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! What every test of checkrein starts from: a real host on a home of its own, real guests, and ways to wait for a
+//! moment without sleeping.
+//!
+//! ```no_run
+//! # async fn example() -> anyhow::Result<()> {
+//! use checkrein_testkit::{Plugin, TestHost, guest};
+//!
+//! # let program = "";
+//! // let program = env!("CARGO_BIN_EXE_checkrein");
+//! let host = TestHost::builder(program).plugin(Plugin::agent("agent", guest("agent"))).build()?;
+//! let session = host.session("agent").await?;
+//! let turn = session.prompt("checkpoint here\nsay done", "")?;
+//! host.reached("here").await?;
+//! host.release("here");
+//! assert_eq!(turn.ended().await.output, "done");
+//! host.is_idle()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The guests are in `tests/guests`; what they can do is written at the top of each. What Rust cannot say is there as
+//! text, for [`wat`].
+
+mod checkpoints;
+mod guests;
+mod host;
+mod logs;
+mod plugin;
+mod process;
+mod wait;
+pub mod wire;
+mod wit;
+
+pub use checkpoints::Places;
+pub use guests::{guest, neighbour_answer, wat};
+pub use host::{TestHost, TestHostBuilder};
+pub use logs::{Line, Logs};
+pub use plugin::Plugin;
+pub use process::Footprint;
+pub use wait::{PATIENCE, within};
+pub use wit::{World, imports};
