@@ -7,6 +7,7 @@ use std::{env, fs};
 /// The plugins that are built in: the folder's name is also the component's.
 const PLUGINS: [&str; 5] = ["assistant", "files", "http", "surveyor", "text"];
 
+#[allow(clippy::disallowed_methods, reason = "a build script reads what cargo tells it")]
 fn main() -> Result<(), Box<dyn Error>> {
     if env::var_os("CARGO_FEATURE_PLUGINS").is_none() {
         say("cargo::rerun-if-changed=build.rs\n");

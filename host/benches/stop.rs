@@ -54,8 +54,8 @@ fn main() {
                 measure_sessions(&control, goal, *live)
             } else {
                 let ours = Ours::new(control.handle().clone(), 2_048);
-                let code = ours.sandbox.load_agent(Arc::clone(&bytes), &Limits::default());
-                let code = control.block_on(code).expect("it loads");
+                let limits = Limits::default();
+                let code = control.block_on(ours.sandbox.load_agent(Arc::clone(&bytes), &limits)).expect("it loads");
                 measure(&control, &ours.tree, *live, 1, || Live::Run(ours.start(&code, goal)))
             };
             // Bare wasmtime has no tools and no models of its own; the last two kinds compare with a plain wait.

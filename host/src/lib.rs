@@ -1,5 +1,10 @@
 //! A host that runs third-party AI agents and tools as WebAssembly components, where a stop is certain.
 
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;
+
+pub mod delegation;
 pub mod error;
 mod host;
 pub mod ids;

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use checkrein_testkit::{PATIENCE, Plugin, guest};
@@ -269,6 +270,33 @@ fn a_directory_and_a_model_reach_the_run() -> Result {
 }
 
 #[test]
+fn what_decides_about_guests_is_not_given_to_one_for_writing() -> Result {
+    let config = "plugin-directories = [\"more\"]\n[models.main]\nkind = \"openai\"\nmodel = \"m\"\n\
+        key-file = \"keys/main\"\n[plugins.agent.grants.secrets]\ntoken = { file = \"tokens/token\" }\n";
+    let desk = Desk::new()?.file("operator.toml", config)?;
+    for folder in ["work", "more/sub", "keys", "tokens"] {
+        fs::create_dir_all(desk.path().join(folder))?;
+    }
+    let config: &[&str] = &["--config", "operator.toml"];
+    let run = |directory, more: &[&str]| {
+        desk.run(&[&["run", "./agent", "say done", "--dir", directory], more].concat())
+    };
+    for (directory, more, holds) in [
+        (".:rw", config, "operator.toml holds the configuration: give a subfolder without it"),
+        (".:rw", &[], "agent holds the plugin `agent`: give a subfolder without it"),
+        ("agent:rw", &[], "agent holds the plugin `agent`"),
+        ("more/sub:rw", config, "more holds plugins: give a folder outside it"),
+        ("keys:rw", config, "keys/main holds the key of the model `main`"),
+        ("tokens:rw", config, "tokens/token holds the secret `token` of `agent`"),
+    ] {
+        run(directory, more)?.is(2, &["cannot be given for writing", holds, "`:ro`"]);
+    }
+    run("work:rw", config)?.is(0, &[]);
+    run(".:ro", config)?.is(0, &[]);
+    Ok(())
+}
+
+#[test]
 fn the_configuration_has_its_say() -> Result {
     let config = "plugin-directories = [\".\"]\ndefault-model = \"main\"\n[models.main]\nkind = \"scripted\"\n\
         script = \"script.toml\"\n[models.other]\nkind = \"scripted\"\nscript = \"other.toml\"\n[plugins.agent.limits]\nfuel = 100\n\
@@ -346,6 +374,33 @@ fn ctrl_c_ends_the_command_while_nobody_takes_its_output() -> Result {
     // The pipe is full now, or will be: nobody has read from it.
     running.signal(Signal::INT)?;
     assert_eq!(running.child.wait()?.code(), Some(130));
+    Ok(())
+}
+
+/// A terminal that takes nothing any more can hold every thread of the host; not the one that hears signals.
+#[test]
+fn ctrl_c_ends_the_command_while_nobody_takes_its_log() -> Result {
+    let desk = Desk::new()?;
+    let (_unread, mut full) = std::io::pipe()?;
+    rustix::io::ioctl_fionbio(&full, true)?;
+    while full.write(&[b'x'; 4096]).is_ok() {}
+    rustix::io::ioctl_fionbio(&full, false)?;
+    let mut command = desk.command(&["run", "./agent", "forever logs 1 7", "--json", "-v"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(full).spawn()?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().context("a pipe")?).read_line(&mut line)?;
+    assert!(line.contains("run-started"), "{line}");
+    // Signals that come together are one; the command hears as many as it needs.
+    let began = Instant::now();
+    let status = loop {
+        kill_process(Pid::from_child(&child), Signal::INT)?;
+        thread::sleep(Duration::from_millis(50));
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        ensure!(began.elapsed() < PATIENCE, "it does not end");
+    };
+    assert_eq!(status.code(), Some(130));
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anyhow::bail;
 use checkrein::message::FailureCode;
 use checkrein::sandbox::{LimitKind, Outcome};
 use checkrein::session::{Checkpoints, TurnReport};
@@ -20,23 +21,25 @@ async fn beside(host: &TestHost, goal: &str) -> Result<TurnReport> {
     Ok(report)
 }
 
-fn cause(report: &TurnReport) -> &str {
-    match &report.outcome {
-        Outcome::Trapped(trapped) => &trapped.cause,
-        other => panic!("{other:?}"),
-    }
+fn cause(report: &TurnReport) -> Result<&str> {
+    let Outcome::Trapped(trapped) = &report.outcome else { bail!("{:?}", report.outcome) };
+    Ok(&trapped.cause)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guest_that_traps_ends_its_own_run() -> Result {
     let host = with_agent().plugin(neighbour()).build()?;
     let report = beside(&host, "partial before\ntrap").await?;
-    assert!(cause(&report).contains("unreachable"), "{report:?}");
+    assert!(cause(&report)?.contains("unreachable"), "{report:?}");
     assert_eq!(report.output, "before");
     let report = beside(&host, "panic on purpose").await?;
-    assert!(cause(&report).contains("unreachable"), "{report:?}");
+    assert!(cause(&report)?.contains("unreachable"), "{report:?}");
     // What it printed when it panicked is in its log.
-    assert!(host.logs().lines().iter().any(|line| line.text.contains("on purpose")), "{:?}", host.logs().lines());
+    assert!(
+        host.logs().lines().iter().any(|line| line.text.contains("on purpose")),
+        "{:?}",
+        host.logs().lines()
+    );
     Ok(())
 }
 
@@ -44,7 +47,7 @@ async fn a_guest_that_traps_ends_its_own_run() -> Result {
 async fn a_guest_that_overflows_its_stack_ends_its_own_run() -> Result {
     let host = with_agent().plugin(neighbour()).build()?;
     let report = beside(&host, "recurse").await?;
-    assert!(cause(&report).contains("stack"), "{report:?}");
+    assert!(cause(&report)?.contains("stack"), "{report:?}");
     // Rule C5: the agent hears of a tool that does.
     let report = beside(&host, "call tool_recurse\nsay and on").await?;
     assert!(report.output.starts_with("trapped: "), "{}", report.output);
@@ -64,7 +67,7 @@ async fn a_guest_that_exits_has_not_returned() -> Result {
     let host = with_agent().plugin(neighbour()).build()?;
     for code in ["0", "3"] {
         let report = beside(&host, &format!("exit {code}")).await?;
-        assert!(cause(&report).contains("it exited with status"), "{report:?}");
+        assert!(cause(&report)?.contains("it exited with status"), "{report:?}");
     }
     Ok(())
 }
@@ -78,9 +81,13 @@ async fn a_failure_of_the_guest_is_not_a_fault() -> Result {
         ("a code of my own", FailureCode::Failed),
     ] {
         let code = code.replace(' ', "-");
-        let report = host.run("agent", &format!("partial so far\nfail {code} in these words")).await?;
+        let report =
+            host.run("agent", &format!("partial so far\nfail {code} in these words")).await?;
         let Outcome::Failed(failure) = report.outcome else { panic!("{:?}", report.outcome) };
-        assert_eq!((failure.code, &*failure.message, &*report.output), (expected, "in these words", "so far"));
+        assert_eq!(
+            (failure.code, &*failure.message, &*report.output),
+            (expected, "in these words", "so far")
+        );
     }
     host.is_idle()
 }
@@ -92,13 +99,19 @@ async fn nonsense_that_a_guest_returns_ends_its_own_run() -> Result {
         ("an address outside its memory", ("RUN", "(return (i32.const 0x7ffffff0))")),
         ("an address that is not aligned", ("RUN", "(return (i32.const 129))")),
         ("a case that does not exist", ("RUN", "(i32.store8 (i32.const 128) (i32.const 7))")),
-        ("a string longer than its memory", ("RUN", "(i32.store (i32.const 136) (i32.const 0x7fffffff))")),
+        (
+            "a string longer than its memory",
+            ("RUN", "(i32.store (i32.const 136) (i32.const 0x7fffffff))"),
+        ),
         ("a string that is no UTF-8", ("DATA", "(data (i32.const 1024) \"\\ff\\fe\")")),
         ("half a character", ("DATA", "(data (i32.const 1024) \"\\c3(\")")),
         (
             "a message that is no UTF-8",
-            ("RUN", "(i32.store8 (i32.const 512) (i32.const 255))
-                (call $write (i32.const 1024) (i32.const 2) (i32.const 512) (i32.const 1))"),
+            (
+                "RUN",
+                "(i32.store8 (i32.const 512) (i32.const 255))
+                (call $write (i32.const 1024) (i32.const 2) (i32.const 512) (i32.const 1))",
+            ),
         ),
         (
             "a message outside its memory",
@@ -125,7 +138,7 @@ async fn a_trap_in_any_place_ends_the_run() -> Result {
         let agent = Plugin::agent("agent", component).configuration("key = 1");
         let host = host().plugin(agent).plugin(neighbour()).build()?;
         let report = beside(&host, "").await?;
-        assert!(cause(&report).contains("unreachable"), "{place}: {report:?}");
+        assert!(cause(&report)?.contains("unreachable"), "{place}: {report:?}");
     }
     // The same component, left alone, answers.
     let agent = Plugin::agent("agent", wat("agent", &[])?).configuration("key = 1");
@@ -151,7 +164,11 @@ async fn a_trap_in_any_place_of_a_tool_is_a_result_of_its_call() -> Result {
         assert_eq!(report.outcome, Outcome::Completed(()), "{place}");
         assert!(report.output.starts_with(says), "{place}: {}", report.output);
     }
-    let host = host().plugin(agent()).plugin(Plugin::tool("tool", wat("tool", &[])?)).plugin(neighbour()).build()?;
+    let host = host()
+        .plugin(agent())
+        .plugin(Plugin::tool("tool", wat("tool", &[])?))
+        .plugin(neighbour())
+        .build()?;
     assert_eq!(beside(&host, "call tool_it").await?.output, "ok: ok");
     Ok(())
 }
@@ -172,7 +189,9 @@ impl Checkpoints for Panics {
 async fn a_panic_in_a_host_function_ends_that_run_only() -> Result {
     let host = with_agent().plugin(neighbour()).checkpoints(Panics).build()?;
     let session = host.session("agent").await?;
-    for (place, words) in [("now", "a defect of the embedder"), ("later", "a defect that shows later")] {
+    for (place, words) in
+        [("now", "a defect of the embedder"), ("later", "a defect that shows later")]
+    {
         let beside = host.session("neighbour").await?.prompt("200", "")?;
         let turn = session.prompt(format!("partial before\ncheckpoint {place}\nsay after"), "")?;
         let report = within("the end", turn.ended()).await?;
@@ -194,7 +213,8 @@ async fn a_panic_in_a_host_function_ends_that_run_only() -> Result {
 async fn many_faults_at_one_time_leave_the_host_as_it_was() -> Result {
     let host = Arc::new(with_agent().plugin(neighbour()).build()?);
     let beside = Beside::start(&host).await?;
-    let goals = ["trap", "recurse", "panic x", "hoard", "exit 1", "fail failed x", "call tool_panic"];
+    let goals =
+        ["trap", "recurse", "panic x", "hoard", "exit 1", "fail failed x", "call tool_panic"];
     let mut turns = Vec::new();
     for round in 0..28 {
         let session = host.session("agent").await?;

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use anyhow::bail;
 use checkrein::ErrorKind;
 use checkrein::model::{Reply, Scripted};
 use checkrein::sandbox::{LimitKind, Outcome};
@@ -13,10 +14,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::start::{Beside, Result, agent, hard, host, interrupted, neighbour, soft, tool, with_agent};
+use crate::start::{
+    Beside, Result, agent, hard, host, interrupted, neighbour, soft, tool, with_agent,
+};
 
 /// Starts a hostile goal, has the neighbour finish its work meanwhile, and then stops the hostile one hard.
-async fn runs_until_stopped(host: &TestHost, session: &Session, goal: &str, begins: &str) -> Result {
+async fn runs_until_stopped(
+    host: &TestHost,
+    session: &Session,
+    goal: &str,
+    begins: &str,
+) -> Result {
     let beside = Beside::start(host).await?;
     let turn = session.prompt(goal, "")?;
     host.doing(begins).await?;
@@ -44,7 +52,7 @@ async fn says(host: &TestHost, goal: &str) -> Result<String> {
     finished?;
     let report = report?;
     assert_eq!(report.outcome, Outcome::Completed(()), "{goal}");
-    host.is_idle()?;
+    host.settles().await?;
     Ok(report.output)
 }
 
@@ -112,7 +120,10 @@ async fn a_guest_that_ignores_soft_stops_and_retries_every_failure_for_ever() ->
         let session = host.session("agent").await?;
         let turn = session.prompt(goal, "")?;
         host.until("it runs", |nodes| nodes.iter().any(|node| node.id == turn.id())).await?;
-        session.stop_turn(None, &Stop::soft("user", "please", Grace::After(Duration::from_millis(20))))?;
+        session.stop_turn(
+            None,
+            &Stop::soft("user", "please", Grace::After(Duration::from_millis(20))),
+        )?;
         let report = within("the end", turn.ended()).await?;
         assert_eq!(report.outcome, interrupted(hard("please")), "{goal}");
         beside.finishes(&host).await?;
@@ -165,7 +176,8 @@ async fn bombs_of_memory_and_tables() -> Result {
     let host = crowd_with(bomb).build()?;
     comes_to(&host, "", Outcome::Limit(LimitKind::TableElements)).await?;
     // More memories than any component may have: it does not even load.
-    let many = "(core module $more (memory 1))\n".to_owned() + &"(core instance (instantiate $more))\n".repeat(64);
+    let many = "(core module $more (memory 1))\n".to_owned()
+        + &"(core instance (instantiate $more))\n".repeat(64);
     let bomb = Plugin::agent("agent", wat("agent", &[("MORE", &many)])?);
     refused(&crowd_with(bomb).build()?, "linear memories").await
 }
@@ -177,7 +189,7 @@ fn crowd_with(agent: Plugin) -> TestHostBuilder {
 /// The agent does not load, for that reason, and the neighbour does not mind.
 async fn refused(host: &TestHost, reason: &str) -> Result {
     let beside = Beside::start(host).await?;
-    let error = host.host().session("agent").open().await.err().expect("it was loaded");
+    let Err(error) = host.host().session("agent").open().await else { bail!("it was loaded") };
     assert_eq!(error.kind(), ErrorKind::Component);
     let mut words = String::new();
     let mut source: Option<&dyn std::error::Error> = Some(&error);
@@ -228,7 +240,8 @@ async fn a_guest_that_fills_all_its_memory_again_and_again() -> Result {
 async fn a_guest_that_spins_in_any_place() -> Result {
     for place in ["START", "REALLOC", "DESTRUCTOR", "RUN", "POST-RETURN"] {
         let component = wat("agent", &[(place, "(loop $for-ever (br $for-ever))")])?;
-        let host = crowd_with(Plugin::agent("agent", component).configuration("key = 1")).build()?;
+        let host =
+            crowd_with(Plugin::agent("agent", component).configuration("key = 1")).build()?;
         let session = host.session("agent").await?;
         runs_until_stopped(&host, &session, place, "computing").await?;
     }
@@ -240,7 +253,11 @@ async fn a_guest_that_spins_in_any_place() -> Result {
 async fn a_tool_that_spins_in_any_place() -> Result {
     for place in ["REALLOC", "CALL", "POST-RETURN"] {
         let component = wat("tool", &[(place, "(loop $for-ever (br $for-ever))")])?;
-        let host = host().plugin(agent()).plugin(neighbour()).plugin(Plugin::tool("tool", component)).build()?;
+        let host = host()
+            .plugin(agent())
+            .plugin(neighbour())
+            .plugin(Plugin::tool("tool", component))
+            .build()?;
         let session = host.session("agent").await?;
         runs_until_stopped(&host, &session, "call tool_it", "computing").await?;
     }
@@ -280,14 +297,16 @@ async fn a_component_that_takes_for_ever_to_compile() -> Result {
     // Compiling is quadratic in the size of a function.
     let loops = "(loop $l (br_if $l (i32.eqz (i32.load (i32.const 4)))))\n".repeat(40_000);
     let bomb = Plugin::agent("agent", wat("agent", &[("RUN", &loops)])?);
-    let host = crowd_with(bomb).configuration("[compile]\ntime = \"2s\"\nmemory = \"1GiB\"").build()?;
+    let host =
+        crowd_with(bomb).configuration("[compile]\ntime = \"2s\"\nmemory = \"1GiB\"").build()?;
     // It ran out of time or of memory, whichever came first.
     refused(&host, "and was ended").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_component_with_thousands_of_imports() -> Result {
-    let imports: String = (0..5_000).map(|n| format!("(import \"evil:pack/i{n}\" (func))\n")).collect();
+    let imports: String =
+        (0..5_000).map(|n| format!("(import \"evil:pack/i{n}\" (func))\n")).collect();
     let component = wat("agent", &[("MORE", &imports)])?;
     refused(&crowd_with(Plugin::agent("agent", component)).build()?, "evil:pack/i0").await?;
     // As many of what the host does have.
@@ -295,7 +314,8 @@ async fn a_component_with_thousands_of_imports() -> Result {
         .map(|n| format!("(core func $keys{n} (canon lower (func $config \"keys\") (memory (core memory $libc \"memory\")) (realloc (core func $libc \"realloc\"))))\n"))
         .collect();
     let component = wat("agent", &[("MORE", &lowered)])?;
-    comes_to(&crowd_with(Plugin::agent("agent", component)).build()?, "", Outcome::Completed(())).await
+    comes_to(&crowd_with(Plugin::agent("agent", component)).build()?, "", Outcome::Completed(()))
+        .await
 }
 
 /// What a component says of itself in a section decides nothing.
@@ -304,7 +324,12 @@ async fn a_component_that_lies_about_its_sdk_version() -> Result {
     for lie in ["checkrein-guest 99.0.0", "", "\\00\\ff\\fe", &"x".repeat(100_000)] {
         let section = format!("(@custom \"checkrein-sdk\" \"{lie}\")");
         let component = wat("agent", &[("MORE", &section)])?;
-        comes_to(&crowd_with(Plugin::agent("agent", component)).build()?, "", Outcome::Completed(())).await?;
+        comes_to(
+            &crowd_with(Plugin::agent("agent", component)).build()?,
+            "",
+            Outcome::Completed(()),
+        )
+        .await?;
     }
     Ok(())
 }
@@ -315,7 +340,11 @@ fn with_folder(access: &str, limits: &str) -> TestHostBuilder {
     let given = format!(
         "[plugins.tool.grants]\ndirectories = [{{ mount = \"work\", path = \"work\", access = \"{access}\" }}]"
     );
-    host().plugin(agent()).plugin(neighbour()).plugin(tool().grants(&directory).limits(limits)).configuration(&given)
+    host()
+        .plugin(agent())
+        .plugin(neighbour())
+        .plugin(tool().grants(&directory).limits(limits))
+        .configuration(&given)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -324,7 +353,8 @@ async fn a_guest_that_opens_every_file_it_can() -> Result {
     std::fs::create_dir(host.home().join("work"))?;
     std::fs::write(host.home().join("work/file"), "text")?;
     let before = checkrein_testkit::Footprint::now()?.files;
-    let hears = says(&host, "call tool_open-all {\"path\":\"/work/file\",\"count\":1000000}").await?;
+    let hears =
+        says(&host, "call tool_open-all {\"path\":\"/work/file\",\"count\":1000000}").await?;
     assert!(hears.contains("Quota exceeded"), "{hears}");
     // Other tests of this process open files, too; but not thousands.
     assert!(checkrein_testkit::Footprint::now()?.files < before + 500);
@@ -361,11 +391,15 @@ async fn paths_that_lead_out_of_the_folder() -> Result {
     says(&host, "call tool_link {\"path\":\"/work/own\",\"text\":\"../secret\"}").await?;
     let hears = says(&host, "call tool_read {\"path\":\"/work/own\"}").await?;
     assert!(!hears.starts_with("ok"), "{hears}");
-    let hears = says(&host, "call tool_write {\"path\":\"/work/relative\",\"text\":\"mine now\"}").await?;
+    let hears =
+        says(&host, "call tool_write {\"path\":\"/work/relative\",\"text\":\"mine now\"}").await?;
     assert!(!hears.starts_with("ok"), "{hears}");
     assert_eq!(std::fs::read_to_string(host.home().join("secret"))?, "not for you");
     // And what is its own, it can have.
-    assert_eq!(says(&host, "call tool_write {\"path\":\"/work/a\",\"text\":\"b\"}").await?, "ok: written");
+    assert_eq!(
+        says(&host, "call tool_write {\"path\":\"/work/a\",\"text\":\"b\"}").await?,
+        "ok: written"
+    );
     assert_eq!(says(&host, "call tool_read {\"path\":\"/work/a\"}").await?, "ok: b");
     Ok(())
 }
@@ -399,9 +433,14 @@ async fn fifos_and_devices_hold_nobody() -> Result {
     let _socket = std::os::unix::net::UnixListener::bind(work.join("socket"))?;
     for name in ["fifo", "socket"] {
         for call in ["read", "write", "read-on", "open-all"] {
-            let goal = format!("call tool_{call} {{\"path\":\"/work/{name}\",\"text\":\"x\",\"count\":1}}");
+            let goal = format!(
+                "call tool_{call} {{\"path\":\"/work/{name}\",\"text\":\"x\",\"count\":1}}"
+            );
             let hears = says(&host, &goal).await?;
-            assert!(!hears.starts_with("ok: ") || hears.starts_with("ok: 0 | "), "{name} {call}: {hears}");
+            assert!(
+                !hears.starts_with("ok: ") || hears.starts_with("ok: 0 | "),
+                "{name} {call}: {hears}"
+            );
         }
     }
     Ok(())
@@ -431,17 +470,20 @@ async fn a_file_without_an_end() -> Result {
 async fn environment_and_secrets_are_those_that_were_given() -> Result {
     let given = "[plugins.tool.grants]\nenvironment = [\"GIVEN\", \"UNASKED\"]\n\
         secrets = { mine = { env = \"MINE\" }, unasked = { env = \"OTHER\" } }";
-    let host = host()
-        .plugin(agent())
-        .plugin(neighbour())
-        .plugin(tool().grants("environment = [\"GIVEN\", \"NOT_GIVEN\"]\nsecrets = [\"mine\", \"theirs\"]"))
-        .configuration(given)
-        .variable("GIVEN", "one")
-        .variable("NOT_GIVEN", "two")
-        .variable("UNASKED", "three")
-        .variable("MINE", "my secret")
-        .variable("OTHER", "their secret")
-        .build()?;
+    let host =
+        host()
+            .plugin(agent())
+            .plugin(neighbour())
+            .plugin(tool().grants(
+                "environment = [\"GIVEN\", \"NOT_GIVEN\"]\nsecrets = [\"mine\", \"theirs\"]",
+            ))
+            .configuration(given)
+            .variable("GIVEN", "one")
+            .variable("NOT_GIVEN", "two")
+            .variable("UNASKED", "three")
+            .variable("MINE", "my secret")
+            .variable("OTHER", "their secret")
+            .build()?;
     assert_eq!(says(&host, "call tool_environment").await?, "ok: GIVEN=one");
     assert_eq!(says(&host, "call tool_secret {\"text\":\"mine\"}").await?, "ok: my secret");
     for name in ["theirs", "unasked", "MINE", "OTHER", "", "../mine", "mine\\u0000"] {
@@ -495,7 +537,7 @@ impl Server {
                     };
                     let mut alive = stream.write_all(begin.as_bytes()).await.is_ok();
                     match serves {
-                        Serves::Hello | Serves::RedirectTo(_) => return,
+                        Serves::Hello | Serves::RedirectTo(_) => {}
                         Serves::Drip | Serves::Silent => {
                             // Until the other side goes.
                             while matches!(stream.read(&mut request).await, Ok(1..)) {}
@@ -519,8 +561,10 @@ impl Server {
 
 /// A host whose tool may connect to these ports of this machine.
 fn with_ports(ports: &[u16], limits: &str) -> TestHostBuilder {
-    let entries: Vec<String> =
-        ports.iter().map(|port| format!("{{ host = \"127.0.0.1\", port = {port}, private = true }}")).collect();
+    let entries: Vec<String> = ports
+        .iter()
+        .map(|port| format!("{{ host = \"127.0.0.1\", port = {port}, private = true }}"))
+        .collect();
     let network = format!("network = [{}]", entries.join(", "));
     host()
         .plugin(agent())
@@ -545,10 +589,21 @@ async fn private_addresses_are_out_of_reach_by_any_name() -> Result {
         .plugin(tool().grants(network))
         .configuration(&format!("[plugins.tool.grants]\n{network}"))
         .build()?;
-    for name in ["127.0.0.1", "localhost", "[::1]", "0.0.0.0", "[::ffff:127.0.0.1]", "169.254.169.254", "10.0.0.1"] {
+    for name in [
+        "127.0.0.1",
+        "localhost",
+        "[::1]",
+        "0.0.0.0",
+        "[::ffff:127.0.0.1]",
+        "169.254.169.254",
+        "10.0.0.1",
+    ] {
         let hears = says(&host, &fetch(name, port)).await?;
         assert!(hears.starts_with("error: "), "{name}: {hears}");
-        let connect = format!("call tool_connect {{\"host\":\"{}\",\"port\":{port}}}", name.trim_matches(['[', ']']));
+        let connect = format!(
+            "call tool_connect {{\"host\":\"{}\",\"port\":{port}}}",
+            name.trim_matches(['[', ']'])
+        );
         let hears = says(&host, &connect).await?;
         assert!(!hears.starts_with("ok"), "{name}: {hears}");
     }
@@ -585,7 +640,9 @@ async fn an_endless_body_ends_at_the_limit() -> Result {
 /// Rule S11: a stop reaches a guest that waits for a server, in whatever it waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_does_not_go_on_holds_nobody() -> Result {
-    for (serves, begins) in [(Serves::Drip, "answered"), (Serves::Silent, "asked"), (Serves::Endless, "answered")] {
+    for (serves, begins) in
+        [(Serves::Drip, "answered"), (Serves::Silent, "asked"), (Serves::Endless, "answered")]
+    {
         let server = Server::start(serves).await?;
         let host = with_ports(&[server.port()], "").build()?;
         stopped_while_it_waits(&host, &fetch("127.0.0.1", server.port()), begins).await?;
@@ -593,7 +650,8 @@ async fn a_server_that_does_not_go_on_holds_nobody() -> Result {
     for serves in [Serves::Silent, Serves::Endless] {
         let server = Server::start(serves).await?;
         let host = with_ports(&[server.port()], "").build()?;
-        let goal = format!("call tool_connect {{\"host\":\"127.0.0.1\",\"port\":{}}}", server.port());
+        let goal =
+            format!("call tool_connect {{\"host\":\"127.0.0.1\",\"port\":{}}}", server.port());
         stopped_while_it_waits(&host, &goal, "connected").await?;
     }
     Ok(())
@@ -606,6 +664,10 @@ async fn stopped_while_it_waits(host: &TestHost, goal: &str, begins: &str) -> Re
     host.logged(begins).await?;
     beside.finishes(host).await?;
     session.stop_turn(None, &hard("enough"))?;
-    assert_eq!(within("the end", turn.ended()).await?.outcome, interrupted(hard("enough")), "{goal}");
+    assert_eq!(
+        within("the end", turn.ended()).await?.outcome,
+        interrupted(hard("enough")),
+        "{goal}"
+    );
     host.is_idle()
 }

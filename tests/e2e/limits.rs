@@ -47,18 +47,27 @@ async fn memory_is_the_sum_of_all_that_the_guest_has() -> Result {
     let report = run("memory = \"16MiB\"", "allocate 8\nsay done").await?;
     assert_eq!(report.output, "done");
     assert!((8 << 20..16 << 20).contains(&report.used.memory_peak), "{}", report.used.memory_peak);
-    assert_eq!(tool_hears("memory = \"4MiB\"", "call tool_allocate {\"count\":8}").await?, tool_limit(LimitKind::Memory));
+    assert_eq!(
+        tool_hears("memory = \"4MiB\"", "call tool_allocate {\"count\":8}").await?,
+        tool_limit(LimitKind::Memory)
+    );
     Ok(())
 }
 
 /// A guest whose memories are small each by itself is bounded in what they are together.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_memories_count_together() -> Result {
-    for (pages, expected) in [(16, Outcome::Completed(())), (512, Outcome::Limit(LimitKind::Memory))] {
+    for (pages, expected) in
+        [(16, Outcome::Completed(())), (512, Outcome::Limit(LimitKind::Memory))]
+    {
         let three = "(core instance (instantiate $more))\n".repeat(3);
         let more = format!("(core module $more (memory {pages}))\n{three}");
         let component = wat("agent", &[("MORE", &more)])?;
-        let report = run_on(host().plugin(Plugin::agent("agent", component).limits("memory = \"64MiB\"")), "").await?;
+        let report = run_on(
+            host().plugin(Plugin::agent("agent", component).limits("memory = \"64MiB\"")),
+            "",
+        )
+        .await?;
         assert_eq!(report.outcome, expected, "{pages} pages each");
     }
     Ok(())
@@ -88,18 +97,30 @@ async fn fuel_is_bounded() -> Result {
     let (left, done) = report.output.split_once(" of 3000000\n").unwrap_or_default();
     assert_eq!(done, "done", "{}", report.output);
     let left: u64 = left.parse()?;
-    assert!((1..3_000_000).contains(&left) && report.used.fuel >= Some(3_000_000 - left), "{report:?}");
+    assert!(
+        (1..3_000_000).contains(&left) && report.used.fuel >= Some(3_000_000 - left),
+        "{report:?}"
+    );
     assert_eq!(tool_hears("fuel = 3000000", "call tool_spin").await?, tool_limit(LimitKind::Fuel));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wall_time_is_bounded_whatever_the_guest_does() -> Result {
-    for goal in ["spin", "sleep 100000000", "call tool_spin", "call tool_sleep {\"text\":\"std\"}", "loop run.budgets"] {
+    for goal in [
+        "spin",
+        "sleep 100000000",
+        "call tool_spin",
+        "call tool_sleep {\"text\":\"std\"}",
+        "loop run.budgets",
+    ] {
         ends_at(LimitKind::WallTime, "wall-time = \"60ms\"", goal).await?;
     }
     for call in ["call tool_spin", "call tool_sleep {\"text\":\"poll\"}"] {
-        assert_eq!(tool_hears("wall-time = \"60ms\"", call).await?, tool_limit(LimitKind::WallTime));
+        assert_eq!(
+            tool_hears("wall-time = \"60ms\"", call).await?,
+            tool_limit(LimitKind::WallTime)
+        );
     }
     Ok(())
 }
@@ -107,7 +128,12 @@ async fn wall_time_is_bounded_whatever_the_guest_does() -> Result {
 #[tokio::test(flavor = "multi_thread")]
 async fn door_bytes_are_bounded_over_the_whole_run() -> Result {
     ends_at(LimitKind::DoorBytes, "door-bytes = 100000", "emits 1000 1000").await?;
-    ends_at(LimitKind::DoorBytes, "door-bytes = 10000", "remember key value\ntimes 100000 recall key").await
+    ends_at(
+        LimitKind::DoorBytes,
+        "door-bytes = 10000",
+        "remember key value\ntimes 100000 recall key",
+    )
+    .await
 }
 
 /// The engine has no type for this one: what it says in words is told apart by them.
@@ -118,7 +144,11 @@ async fn call_bytes_are_bounded_in_both_directions() -> Result {
     assert_eq!(run("call-bytes = 65536", "emits 1 60000\nsay fine").await?.output, "fine");
     // What the host has to say does not end the guest: it hears that it was too much.
     let model = Scripted::new("model", [Reply::new().text("m".repeat(100_000))]);
-    let report = run_on(host().plugin(agent().limits("call-bytes = 65536")).model(model), "try ask anything").await?;
+    let report = run_on(
+        host().plugin(agent().limits("call-bytes = 65536")).model(model),
+        "try ask anything",
+    )
+    .await?;
     assert_eq!(report.output, "too-large");
     // A tool's answer is its output before it is anything else; what it is told are its arguments.
     let limits = "call-bytes = 65536\noutput-bytes = 1048576";
@@ -154,7 +184,9 @@ async fn calls_in_flight_are_bounded() -> Result {
     assert_eq!(failure.code, FailureCode::Limit);
     assert!(failure.message.contains("`calls-in-flight` is 2"), "{}", failure.message);
     // It is a failure that the agent can do something about.
-    let report = run("calls-in-flight = 2", "try calls 3 tool_echo\ncalls 2 tool_echo {\"text\":\"a\"}").await?;
+    let report =
+        run("calls-in-flight = 2", "try calls 3 tool_echo\ncalls 2 tool_echo {\"text\":\"a\"}")
+            .await?;
     assert_eq!(report.output, "limit\nok: a\nok: a");
     Ok(())
 }
@@ -175,8 +207,13 @@ async fn model_tokens_are_bounded() -> Result {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_asks_for_no_more_tokens_than_are_left() -> Result {
     let model = Scripted::new("model", [Reply::new().text("a").usage(30, 30).repeat()]).recording();
-    run_on(host().plugin(agent().limits("model-tokens = 100")).model(model.clone()), "times 2 ask anything").await?;
-    let most: Vec<Option<u32>> = model.requests().iter().map(|request| request.max_output_tokens).collect();
+    run_on(
+        host().plugin(agent().limits("model-tokens = 100")).model(model.clone()),
+        "times 2 ask anything",
+    )
+    .await?;
+    let most: Vec<Option<u32>> =
+        model.requests().iter().map(|request| request.max_output_tokens).collect();
     assert_eq!(most, [Some(100), Some(40)]);
     Ok(())
 }
@@ -186,15 +223,22 @@ async fn open_files_are_bounded() -> Result {
     let host = host()
         .plugin(agent())
         .plugin(tool().grants("directories = [{ mount = \"work\" }]").limits("open-files = 5"))
-        .configuration("[plugins.tool.grants]\ndirectories = [{ mount = \"work\", path = \"work\" }]")
+        .configuration(
+            "[plugins.tool.grants]\ndirectories = [{ mount = \"work\", path = \"work\" }]",
+        )
         .build()?;
     std::fs::create_dir(host.home().join("work"))?;
     std::fs::write(host.home().join("work/file"), "text")?;
-    let report = host.run("agent", "call tool_open-all {\"path\":\"/work/file\",\"count\":1000}").await?;
-    let (opened, why) = report.output.strip_prefix("ok: ").and_then(|rest| rest.split_once(" | ")).unwrap_or_default();
+    let report =
+        host.run("agent", "call tool_open-all {\"path\":\"/work/file\",\"count\":1000}").await?;
+    let (opened, why) = report
+        .output
+        .strip_prefix("ok: ")
+        .and_then(|rest| rest.split_once(" | "))
+        .unwrap_or_default();
     assert!((1..=5).contains(&opened.parse::<u32>()?), "{}", report.output);
     assert!(why.contains("Quota exceeded"), "{why}");
-    host.is_idle()
+    host.settles().await
 }
 
 /// The engine has no type for this one: what it says in words is told apart by them.
@@ -211,7 +255,9 @@ async fn handles_are_bounded() -> Result {
 async fn a_manifest_can_only_lower_a_ceiling() -> Result {
     let limited = with_agent().configuration("[limits]\noutput-bytes = 10");
     assert_eq!(run_on(limited, "output 11").await?.outcome, Outcome::Limit(LimitKind::OutputBytes));
-    let asks = host().plugin(agent().limits("output-bytes = 100")).configuration("[limits]\noutput-bytes = 10");
+    let asks = host()
+        .plugin(agent().limits("output-bytes = 100"))
+        .configuration("[limits]\noutput-bytes = 10");
     assert_eq!(run_on(asks, "output 11").await?.outcome, Outcome::Limit(LimitKind::OutputBytes));
     Ok(())
 }

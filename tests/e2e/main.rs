@@ -1,10 +1,14 @@
 //! End-to-end tests: the library and the command as their users meet them, with real components.
 
+mod agents_on_the_wire;
+mod churn;
 mod command;
 mod faults;
+mod first_party;
 mod hostile;
 mod languages;
 mod limits;
 mod model_wire;
+mod parking;
 mod start;
 mod stops;

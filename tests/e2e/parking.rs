@@ -67,7 +67,11 @@ fn crowd(limits: &str) -> Result<TestHost> {
 }
 
 /// Stops a guest in each of these imports. `goal` says how an import is called for ever.
-async fn stop_in_each(host: &TestHost, cases: &[(&str, Case)], goal: impl Fn(&str) -> String) -> Result {
+async fn stop_in_each(
+    host: &TestHost,
+    cases: &[(&str, Case)],
+    goal: impl Fn(&str) -> String,
+) -> Result {
     let mut looping = 0;
     for (import, case) in cases {
         let session = host.session("agent").await?;
@@ -101,9 +105,11 @@ fn covers(world: World, cases: &[(&str, Case)]) -> Result {
     let known: BTreeMap<&str, Case> = cases.iter().copied().collect();
     assert_eq!(known.len(), cases.len(), "an import stands twice");
     let imports = imports(world)?;
-    let without: Vec<&String> = imports.iter().filter(|import| !known.contains_key(import.as_str())).collect();
+    let without: Vec<&String> =
+        imports.iter().filter(|import| !known.contains_key(import.as_str())).collect();
     assert!(without.is_empty(), "no case parks a guest in {without:?} and stops it");
-    let strange: Vec<&&str> = known.keys().filter(|import| !imports.iter().any(|known| known == **import)).collect();
+    let strange: Vec<&&str> =
+        known.keys().filter(|import| !imports.iter().any(|known| known == **import)).collect();
     assert!(strange.is_empty(), "no import of the world {world:?} is called {strange:?}");
     Ok(())
 }
@@ -123,10 +129,12 @@ async fn an_agent_with_fuel_is_stopped_in_every_import_of_its_world() -> Result 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_is_stopped_in_every_import_of_its_world() -> Result {
     covers(World::Tool, &TOOL)?;
-    stop_in_each(&crowd("")?, &TOOL, |import| format!("call tool_loop {{\"text\":\"{import}\"}}")).await
+    stop_in_each(&crowd("")?, &TOOL, |import| format!("call tool_loop {{\"text\":\"{import}\"}}"))
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_is_stopped_in_whatever_it_can_wait_for_of_wasi() -> Result {
-    stop_in_each(&crowd("")?, &WASI, |import| format!("call tool_loop {{\"text\":\"{import}\"}}")).await
+    stop_in_each(&crowd("")?, &WASI, |import| format!("call tool_loop {{\"text\":\"{import}\"}}"))
+        .await
 }

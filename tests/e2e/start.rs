@@ -2,8 +2,8 @@
 
 use checkrein::ids::WorkId;
 use checkrein::sandbox::Outcome;
-use checkrein::work::{Grace, Stop};
 use checkrein::session::Turn;
+use checkrein::work::{Grace, Stop};
 use checkrein_testkit::{Plugin, TestHost, TestHostBuilder, guest, neighbour_answer, within};
 
 /// What a test says.
@@ -77,7 +77,10 @@ impl Beside {
     pub(crate) async fn finishes(self, host: &TestHost) -> Result {
         host.release(&self.place);
         let report = within("the honest neighbour", self.turn.ended()).await?;
-        assert_eq!((report.outcome, report.output), (Outcome::Completed(()), neighbour_answer(ROUNDS)));
+        assert_eq!(
+            (report.outcome, report.output),
+            (Outcome::Completed(()), neighbour_answer(ROUNDS))
+        );
         Ok(())
     }
 }

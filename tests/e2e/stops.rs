@@ -13,7 +13,7 @@ use crate::start::{Beside, Result, hard, interrupted, neighbour, soft, with_agen
 /// Everything that has happened in a session so far.
 fn events(session: &Session) -> Vec<EventKind> {
     let mut events = session.events(0);
-    std::iter::from_fn(|| events.try_next()).map(|event| event.kind).collect()
+    std::iter::from_fn(|| events.try_next().expect("all events are remembered")).map(|event| event.kind).collect()
 }
 
 /// Rules S1 and S5: each call that can wait says once that a soft stop has come, with its kind, its exact words and
@@ -30,7 +30,8 @@ async fn each_call_that_waits_tells_of_a_soft_stop_once() -> Result {
     ] {
         let session = host.session("agent").await?;
         let before = format!("before {call}");
-        let turn = session.prompt(format!("try checkpoint {before}\ntry {call}\ntry {call}"), "")?;
+        let turn =
+            session.prompt(format!("try checkpoint {before}\ntry {call}\ntry {call}"), "")?;
         host.reached(&before).await?;
         // The guest is in the door already: it hears of the stop there. The calls after it work again.
         session.stop_turn(None, &soft("words, exactly: ä \"quoted\""))?;
@@ -49,10 +50,13 @@ async fn each_call_that_waits_tells_of_a_soft_stop_once() -> Result {
 async fn the_first_call_that_waits_tells_of_a_stop_that_came_while_the_guest_computed() -> Result {
     let model = Scripted::new("model", [Reply::new().text("an answer").repeat()]);
     let host = with_agent().model(model).build()?;
-    for call in ["checkpoint free", "sleep 1", "ask anything", "call tool_echo {\"text\":\"hello\"}"] {
+    for call in
+        ["checkpoint free", "sleep 1", "ask anything", "call tool_echo {\"text\":\"hello\"}"]
+    {
         let session = host.session("agent").await?;
         // Calls that do not wait work all along.
-        let turn = session.prompt(format!("times 20000 remember key value\nrecall key\ntry {call}"), "")?;
+        let turn = session
+            .prompt(format!("times 20000 remember key value\nrecall key\ntry {call}"), "")?;
         session.stop_turn(None, &soft("enough"))?;
         let report = within("the end", turn.ended()).await?;
         assert_eq!(report.output, "value\ninterrupted | soft | enough | user", "{call}");
@@ -66,7 +70,8 @@ async fn the_first_call_that_waits_tells_of_a_stop_that_came_while_the_guest_com
 async fn a_guest_that_asks_for_its_stop_has_observed_it() -> Result {
     let host = with_agent().build()?;
     let session = host.session("agent").await?;
-    let turn = session.prompt("stop?\ntimes 20000 remember key value\nstop?\ntry checkpoint free\nstop?", "")?;
+    let turn = session
+        .prompt("stop?\ntimes 20000 remember key value\nstop?\ntry checkpoint free\nstop?", "")?;
     session.stop_turn(None, &soft("enough"))?;
     let output = within("the end", turn.ended()).await?.output;
     let (first, rest) = output.split_once('\n').unwrap_or_default();
@@ -82,7 +87,8 @@ async fn a_stop_before_the_start_is_visible_from_the_first_instruction() -> Resu
     let session = host.session("agent").await?;
     // A session that carries a stop gives it to what starts in it later.
     host.host().tree().stop(session.work(), &soft("before it began"))?;
-    let report = within("the end", session.prompt("stop?\ntry checkpoint free", "")?.ended()).await?;
+    let report =
+        within("the end", session.prompt("stop?\ntry checkpoint free", "")?.ended()).await?;
     assert_eq!(report.output, "soft | before it began | user\nfine");
     assert_eq!(report.outcome, interrupted(soft("before it began")));
 
@@ -108,6 +114,17 @@ async fn a_soft_stop_becomes_hard_when_its_grace_period_ends() -> Result {
     assert_eq!(report.outcome, interrupted(hard("be quick")));
     assert_eq!(report.output, "it went on");
     assert!(report.used.wall_time >= Duration::from_millis(50), "{:?}", report.used.wall_time);
+    // Watchers hear of both, though nobody gave the second one.
+    let stops: Vec<EventKind> = events(&session)
+        .into_iter()
+        .filter(|event| matches!(event, EventKind::Stop { .. }))
+        .collect();
+    let told = |kind: &str| EventKind::Stop {
+        kind: kind.to_owned(),
+        message: "be quick".to_owned(),
+        issuer: "user".to_owned(),
+    };
+    assert_eq!(stops, [told("soft"), told("hard")]);
     host.is_idle()
 }
 
@@ -120,11 +137,30 @@ async fn a_guest_wraps_up_within_its_grace_period() -> Result {
     let goal = "try checkpoint a\nask for a summary\ncall tool_echo {\"text\":\"saved\"}\nremember k v\nsleep 1";
     let turn = session.prompt(goal, "")?;
     host.reached("a").await?;
-    session.stop_turn(None, &Stop::soft("user", "wrap up", Grace::After(Duration::from_secs(60))))?;
+    session
+        .stop_turn(None, &Stop::soft("user", "wrap up", Grace::After(Duration::from_secs(60))))?;
     let report = within("the end", turn.ended()).await?;
     assert_eq!(report.output, "interrupted | soft | wrap up | user\na summary\nok: saved");
     let Outcome::Interrupted { stop, .. } = report.outcome else { panic!("{:?}", report.outcome) };
     assert_eq!((stop.kind(), stop.message()), (StopKind::Soft, "wrap up"));
+    host.is_idle()
+}
+
+/// Rules S1 and W6: a tool that is called during the grace period starts with the stop of its caller, which it cannot
+/// hear of; so what it answers is its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_is_called_during_the_grace_period_answers_for_itself() -> Result {
+    let host = with_agent().build()?;
+    let session = host.session("agent").await?;
+    let calls =
+        "call tool_fail {\"text\":\"not-found\"}\ncall tool_panic\ncall tool_size {\"count\":2}";
+    let turn = session.prompt(format!("try checkpoint a\n{calls}"), "")?;
+    host.reached("a").await?;
+    session.stop_turn(None, &soft("wrap up"))?;
+    let output = within("the end", turn.ended()).await?.output;
+    let statuses: Vec<&str> =
+        output.lines().skip(1).filter_map(|line| line.split_once(": ")).map(|(s, _)| s).collect();
+    assert_eq!(statuses, ["not-found", "trapped", "ok"], "{output}");
     host.is_idle()
 }
 
@@ -135,7 +171,8 @@ async fn a_grace_period_never_reaches_the_next_turn() -> Result {
     let session = host.session("agent").await?;
     let turn = session.prompt("try checkpoint a", "")?;
     host.reached("a").await?;
-    session.stop_turn(None, &Stop::soft("user", "leave", Grace::After(Duration::from_millis(30))))?;
+    session
+        .stop_turn(None, &Stop::soft("user", "leave", Grace::After(Duration::from_millis(30))))?;
     within("the first end", turn.ended()).await?;
     // Rule S13: no stop leaks into a later run.
     let turn = session.prompt("stop?\nsleep 100\nstop?", "")?;
@@ -158,8 +195,10 @@ async fn the_first_message_of_a_kind_stays_and_hard_never_falls_back() -> Result
     assert_eq!(session.stop_turn(None, &hard("third"))?, 1);
     let report = within("the end", turn.ended()).await?;
     assert_eq!(report.outcome, interrupted(hard("third")));
-    let stops: Vec<EventKind> =
-        events(&session).into_iter().filter(|event| matches!(event, EventKind::Stop { .. })).collect();
+    let stops: Vec<EventKind> = events(&session)
+        .into_iter()
+        .filter(|event| matches!(event, EventKind::Stop { .. }))
+        .collect();
     let stop = |kind: &str, message: &str| EventKind::Stop {
         kind: kind.to_owned(),
         message: message.to_owned(),
@@ -232,7 +271,9 @@ async fn a_hard_stop_keeps_what_was_reported() -> Result {
     assert!(events.contains(&EventKind::Progress { text: "half-way".to_owned() }));
     let ended = |event: &EventKind| matches!(event, EventKind::ToolEnded { status, bytes: 4, .. } if status == "ok");
     assert!(events.iter().any(ended), "{events:?}");
-    let Some(EventKind::RunEnded { status, output, detail, .. }) = events.last() else { panic!("{events:?}") };
+    let Some(EventKind::RunEnded { status, output, detail, .. }) = events.last() else {
+        panic!("{events:?}")
+    };
     assert_eq!((&**status, &**output), ("interrupted", "one,two"));
     assert_eq!(detail.as_deref(), Some("stopped by user: enough"));
     // Rule S12: what the conversation remembers of it.
@@ -246,7 +287,8 @@ async fn a_hard_stop_keeps_what_was_reported() -> Result {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hard_stop_ends_the_model_request_and_keeps_its_text() -> Result {
     let hold = Hold::new();
-    let model = Scripted::new("model", [Reply::new().text("streamed so far").hold(&hold).text("never")]);
+    let model =
+        Scripted::new("model", [Reply::new().text("streamed so far").hold(&hold).text("never")]);
     let host = with_agent().model(model).build()?;
     let session = host.session("agent").await?;
     let turn = session.prompt("ask anything", "")?;
@@ -289,20 +331,59 @@ async fn a_stop_reaches_the_tool_calls_of_the_turn_and_nothing_outside() -> Resu
     let turn = session.prompt("calls 3 tool_spin", "")?;
     within("three tools spin", host.logs().written("spinning", 3)).await?;
     let nodes = host.executions();
-    let mine = |kind: Kind| nodes.iter().filter(|node| node.kind == kind && node.stop.is_none()).count();
+    let mine =
+        |kind: Kind| nodes.iter().filter(|node| node.kind == kind && node.stop.is_none()).count();
     assert_eq!((mine(Kind::Turn), mine(Kind::ToolCall)), (2, 3));
 
     assert_eq!(session.stop_turn(None, &hard("all of you"))?, 4);
     for node in host.executions() {
         let carries = node.stop.as_ref().map(|stop| (stop.kind(), stop.message().to_owned()));
         let is_other = node.id == honest.id();
-        assert_eq!(carries, (!is_other).then(|| (StopKind::Hard, "all of you".to_owned())), "{node:?}");
+        assert_eq!(
+            carries,
+            (!is_other).then(|| (StopKind::Hard, "all of you".to_owned())),
+            "{node:?}"
+        );
     }
     let report = within("the end", turn.ended()).await?;
     assert_eq!(report.outcome, interrupted(hard("all of you")));
     // Nothing but the neighbour is left, at this very moment.
     assert_eq!(host.executions().iter().map(|node| node.id).collect::<Vec<_>>(), [honest.id()]);
     honest.finishes(&host).await?;
+    host.is_idle()
+}
+
+/// Rule S12: watchers hear the end of whatever they heard the beginning of, before they hear the end of the run.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_stop_ends_is_ended_in_the_events_too() -> Result {
+    let hold = Hold::new();
+    let model = Scripted::new("model", [Reply::new().text("so far").hold(&hold).repeat()]);
+    let host = with_agent().model(model).build()?;
+    for stop in [soft("enough"), hard("enough")] {
+        let session = host.session("agent").await?;
+        let turn =
+            session.prompt("try calls 2 tool_sleep {\"text\":\"std\"}\nfail failed x", "")?;
+        host.until("two tools sleep", |nodes| {
+            nodes.iter().filter(|node| node.kind == Kind::ToolCall).count() == 2
+        })
+        .await?;
+        session.stop_turn(None, &stop)?;
+        within("the end", turn.ended()).await?;
+        let events = events(&session);
+        let ended = |event: &&EventKind| matches!(event, EventKind::ToolEnded { status, .. } if status == "interrupted");
+        assert_eq!(events.iter().filter(ended).count(), 2, "{events:?}");
+        assert!(matches!(events.last(), Some(EventKind::RunEnded { .. })), "{events:?}");
+
+        let session = host.session("agent").await?;
+        let turn = session.prompt("ask anything", "")?;
+        host.doing("model.complete").await?;
+        session.stop_turn(None, &stop)?;
+        within("the end", turn.ended()).await?;
+        let events = self::events(&session);
+        let ended = |event: &&EventKind| matches!(event, EventKind::ModelEnded { finish, .. } if finish == "interrupted");
+        assert_eq!(events.iter().filter(ended).count(), 1, "{events:?}");
+        assert!(matches!(events.last(), Some(EventKind::RunEnded { .. })), "{events:?}");
+    }
     host.is_idle()
 }
 
@@ -315,19 +396,21 @@ async fn a_soft_stop_ends_the_tool_calls_that_the_guest_waits_for() -> Result {
     within("two tools spin", host.logs().written("spinning", 2)).await?;
     session.stop_turn(None, &soft("enough"))?;
     host.reached("after").await?;
-    host.until("no tool runs", |nodes| nodes.iter().all(|node| node.kind != Kind::ToolCall)).await?;
+    host.until("no tool runs", |nodes| nodes.iter().all(|node| node.kind != Kind::ToolCall))
+        .await?;
     host.release("after");
     let report = within("the end", turn.ended()).await?;
     assert_eq!(report.output, "interrupted | soft | enough | user");
     host.is_idle()
 }
 
-/// Rules W6 and S2: a tool that is called by a run with a soft stop is born with it, and works until the grace ends.
+/// Rules W5, D2 and D3: a host that goes refuses new work, stops what there is with its reason, and waits for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn shutting_down_stops_everything_and_nothing_new_begins() -> Result {
     let host = with_agent().plugin(neighbour()).build()?;
     let mut turns = Vec::new();
-    for goal in ["spin", "checkpoint x", "calls 2 tool_spin", "sleep 100000000", "loop run.budgets"] {
+    for goal in ["spin", "checkpoint x", "calls 2 tool_spin", "sleep 100000000", "loop run.budgets"]
+    {
         let session = host.session("agent").await?;
         turns.push((session.prompt(goal, "")?, session));
     }
@@ -337,7 +420,10 @@ async fn shutting_down_stops_everything_and_nothing_new_begins() -> Result {
     assert!(drained.is_ok(), "{drained:?}");
     host.is_idle()?;
     for (turn, session) in turns {
-        assert_eq!(within("the end", turn.ended()).await?.outcome, interrupted(Stop::hard("host", "the host goes")));
+        assert_eq!(
+            within("the end", turn.ended()).await?.outcome,
+            interrupted(Stop::hard("host", "the host goes"))
+        );
         assert!(session.prompt("say hello", "").is_err());
     }
     assert!(host.session("agent").await.is_err());

@@ -15,6 +15,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("sandbox", &["ids", "message", "model", "work"]),
     ("plugin", &["sandbox", "secret"]),
     ("tool", &["message", "plugin", "sandbox", "work"]),
+    ("delegation", &["ids", "work"]),
     ("session", &["ids", "message", "model", "sandbox", "tool", "work"]),
     ("host", &["error", "ids", "model", "plugin", "sandbox", "session", "tool", "work"]),
     ("lib", &["error", "host", "sandbox"]),
@@ -43,6 +44,10 @@ fn every_use_of_another_room_is_an_arrow_of_the_table() {
             let code = source.code();
             let rest = &code[at + "crate::".len()..];
             let other: String = rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+            // What loom puts in the place of a lock lies outside the crate.
+            if other == "stand_in" {
+                continue;
+            }
             let is_type = other.chars().next().is_none_or(char::is_uppercase);
             if other != room && !is_type && !knows.contains(&other.as_str()) {
                 wrong.push(format!("{}: `{room}` must not know `{other}`", source.path));

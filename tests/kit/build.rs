@@ -11,7 +11,12 @@ const GUESTS: [&str; 3] = ["agent", "neighbour", "tool"];
 fn main() -> Result<(), Box<dyn Error>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let guests = root.join("tests/guests");
-    let stale = [guests.clone(), root.join("guest-sdk/src"), root.join("guest-sdk/Cargo.toml"), root.join("wit")];
+    let stale = [
+        guests.clone(),
+        root.join("guest-sdk/src"),
+        root.join("guest-sdk/Cargo.toml"),
+        root.join("wit"),
+    ];
     say(&checkrein_guest_build::rerun_if_changed(&stale.each_ref().map(|path| path.as_path())));
 
     let built = checkrein_guest_build::build(&guests)?;
@@ -22,7 +27,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     // Where all tests keep compiled code, so that a component is compiled once and not once for each test.
     let target = built.ancestors().nth(3).ok_or("the guests were built outside a target folder")?;
-    say(&format!("cargo::rustc-env=CHECKREIN_KIT_CACHE={}\n", target.join("tmp/code-cache").display()));
+    say(&format!(
+        "cargo::rustc-env=CHECKREIN_KIT_CACHE={}\n",
+        target.join("tmp/code-cache").display()
+    ));
     Ok(())
 }
 

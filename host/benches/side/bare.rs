@@ -38,12 +38,12 @@ mod tool {
     });
 }
 
-pub use bindings::AgentPre;
+pub(crate) use bindings::AgentPre;
 use bindings::checkrein::plugin as wit;
-pub use tool::ToolPre;
+pub(crate) use tool::ToolPre;
 
 /// The data of a bare store.
-pub struct Bare {
+pub(crate) struct Bare {
     wasi: WasiCtx,
     table: ResourceTable,
     goal: String,
@@ -53,11 +53,11 @@ pub struct Bare {
 }
 
 /// A tool component that a bare agent calls.
-pub struct BareTool {
+pub(crate) struct BareTool {
     /// The engine.
-    pub engine: Engine,
+    pub(crate) engine: Engine,
     /// The component.
-    pub pre: ToolPre<Bare>,
+    pub(crate) pre: ToolPre<Bare>,
 }
 
 impl WasiView for Bare {
@@ -67,7 +67,7 @@ impl WasiView for Bare {
 }
 
 /// Links the component for bare runs.
-pub fn agent(engine: &Engine, component: &Component) -> AgentPre<Bare> {
+pub(crate) fn agent(engine: &Engine, component: &Component) -> AgentPre<Bare> {
     let mut linker = Linker::<Bare>::new(engine);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker).expect("WASI links");
     bindings::Agent::add_to_linker::<_, HasSelf<Bare>>(&mut linker, |bare| bare).expect("the world links");
@@ -75,7 +75,7 @@ pub fn agent(engine: &Engine, component: &Component) -> AgentPre<Bare> {
 }
 
 /// Links a tool component for bare runs.
-pub fn tool_component(engine: &Engine, component: &Component) -> Arc<BareTool> {
+pub(crate) fn tool_component(engine: &Engine, component: &Component) -> Arc<BareTool> {
     let mut linker = Linker::<Bare>::new(engine);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker).expect("WASI links");
     tool::Tool::add_to_linker::<_, HasSelf<Bare>>(&mut linker, |bare| bare).expect("the world links");
@@ -85,22 +85,22 @@ pub fn tool_component(engine: &Engine, component: &Component) -> Arc<BareTool> {
 
 /// Loads compiled code from a file that nobody checks.
 #[allow(unsafe_code, reason = "the file was written by this benchmark a moment ago")]
-pub fn deserialize(engine: &Engine, file: &std::path::Path) -> Component {
+pub(crate) fn deserialize(engine: &Engine, file: &std::path::Path) -> Component {
     // SAFETY: the benchmark has written the file itself, with this engine, and nobody else knows of it.
     unsafe { Component::deserialize_file(engine, file) }.expect("it loads")
 }
 
 /// A stop flag and a tick, as an embedder of bare wasmtime would have them.
 #[derive(Clone, Default)]
-pub struct Flags {
+pub(crate) struct Flags {
     /// The guest shall end.
-    pub stop: Arc<AtomicBool>,
+    pub(crate) stop: Arc<AtomicBool>,
     /// Guests shall change places.
-    pub ticks: Arc<AtomicU64>,
+    pub(crate) ticks: Arc<AtomicU64>,
 }
 
 /// A store with the usual precautions: an epoch, limits.
-pub fn store(engine: &Engine, goal: &str, tool: Option<Arc<BareTool>>, flags: &Flags) -> Store<Bare> {
+pub(crate) fn store(engine: &Engine, goal: &str, tool: Option<Arc<BareTool>>, flags: &Flags) -> Store<Bare> {
     let limits = wasmtime::StoreLimitsBuilder::new().memory_size(64 << 20).table_elements(10_000).build();
     let wasi = WasiCtx::builder().build();
     let bare = Bare { wasi, table: ResourceTable::new(), goal: goal.to_owned(), tool, limits };
@@ -126,7 +126,7 @@ pub fn store(engine: &Engine, goal: &str, tool: Option<Arc<BareTool>>, flags: &F
 }
 
 /// One whole bare run.
-pub async fn run(engine: &Engine, pre: &AgentPre<Bare>, goal: &str, tool: Option<Arc<BareTool>>, flags: &Flags) {
+pub(crate) async fn run(engine: &Engine, pre: &AgentPre<Bare>, goal: &str, tool: Option<Arc<BareTool>>, flags: &Flags) {
     let mut store = store(engine, goal, tool, flags);
     let agent = pre.instantiate_async(&mut store).await.expect("it instantiates");
     // A stopped run ends with an error; the benchmark that stops it expects that.

@@ -2,46 +2,46 @@
 
 #![allow(dead_code, reason = "each benchmark uses its part")]
 
-pub mod bare;
-pub mod ours;
+pub(crate) mod bare;
+pub(crate) mod ours;
 
 use std::time::{Duration, Instant};
 
 /// Sorted samples.
 #[derive(Debug)]
-pub struct Samples(Vec<Duration>);
+pub(crate) struct Samples(Vec<Duration>);
 
 impl Samples {
     /// Sorts them.
-    pub fn new(mut samples: Vec<Duration>) -> Samples {
+    pub(crate) fn new(mut samples: Vec<Duration>) -> Samples {
         samples.sort();
         Samples(samples)
     }
 
     /// The sample below which that share of them lies.
-    pub fn at(&self, share: f64) -> Duration {
+    pub(crate) fn at(&self, share: f64) -> Duration {
         let last = self.0.len().saturating_sub(1);
         self.0.get((last as f64 * share).round() as usize).copied().unwrap_or_default()
     }
 
     /// The middle one.
-    pub fn p50(&self) -> Duration {
+    pub(crate) fn p50(&self) -> Duration {
         self.at(0.5)
     }
 
     /// Nearly all are below it.
-    pub fn p99(&self) -> Duration {
+    pub(crate) fn p99(&self) -> Duration {
         self.at(0.99)
     }
 
     /// The largest.
-    pub fn max(&self) -> Duration {
+    pub(crate) fn max(&self) -> Duration {
         self.at(1.0)
     }
 }
 
 /// Seconds as people read them.
-pub fn shown(time: Duration) -> String {
+pub(crate) fn shown(time: Duration) -> String {
     let nanos = time.as_nanos();
     match nanos {
         0..1_000 => format!("{nanos} ns"),
@@ -53,7 +53,7 @@ pub fn shown(time: Duration) -> String {
 
 /// Measures two things in turn, several times, so that noise of the machine meets both. Gives the median of each
 /// and the median of the ratios.
-pub fn paired(rounds: usize, mut bare: impl FnMut() -> Duration, mut ours: impl FnMut() -> Duration) -> Paired {
+pub(crate) fn paired(rounds: usize, mut bare: impl FnMut() -> Duration, mut ours: impl FnMut() -> Duration) -> Paired {
     let (mut bares, mut our, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         let (one, other) = (bare(), ours());
@@ -68,31 +68,31 @@ pub fn paired(rounds: usize, mut bare: impl FnMut() -> Duration, mut ours: impl 
 
 /// The medians of two things measured in turn.
 #[derive(Debug)]
-pub struct Paired {
+pub(crate) struct Paired {
     /// Bare wasmtime.
-    pub bare: Duration,
+    pub(crate) bare: Duration,
     /// checkrein.
-    pub ours: Duration,
+    pub(crate) ours: Duration,
     /// The median of the ratios, ours to bare.
-    pub ratio: f64,
+    pub(crate) ratio: f64,
 }
 
 impl Paired {
     /// One line of the table.
-    pub fn print(&self, what: &str, note: &str) {
+    pub(crate) fn print(&self, what: &str, note: &str) {
         println!("{what:<44} {:>10} {:>10} {:>7.2} ×  {note}", shown(self.bare), shown(self.ours), self.ratio);
     }
 }
 
 /// How long it takes.
-pub fn time(what: impl FnOnce()) -> Duration {
+pub(crate) fn time(what: impl FnOnce()) -> Duration {
     let start = Instant::now();
     what();
     start.elapsed()
 }
 
 /// Writes the plugins of the benchmarks into a folder: the tools `bench`, and the agent `caller` that may call them.
-pub fn plugins(home: &std::path::Path) {
+pub(crate) fn plugins(home: &std::path::Path) {
     for (name, kind, component) in [("bench", "tool", "bench-tool"), ("caller", "agent", "bench-agent")] {
         let folder = home.join(name);
         std::fs::create_dir(&folder).expect("a folder");
@@ -107,6 +107,6 @@ pub fn plugins(home: &std::path::Path) {
 }
 
 /// Whether only a quick look is asked for: `cargo bench -- --quick`, and what `cargo test` does with benchmarks.
-pub fn quick() -> bool {
+pub(crate) fn quick() -> bool {
     std::env::args().any(|argument| argument == "--quick" || argument == "--test")
 }

@@ -11,7 +11,7 @@ use checkrein::sandbox::{
 use checkrein::work::{Kind, Tree, Work};
 
 /// What a run asks, answered at once.
-pub struct Above {
+pub(crate) struct Above {
     goal: String,
 }
 
@@ -62,21 +62,21 @@ impl AgentHost for Above {
 }
 
 /// A sandbox with its tree.
-pub struct Ours {
+pub(crate) struct Ours {
     /// All work.
-    pub tree: Tree,
+    pub(crate) tree: Tree,
     /// Its root.
-    pub root: Work,
+    pub(crate) root: Work,
     /// The sandbox.
-    pub sandbox: Sandbox,
+    pub(crate) sandbox: Sandbox,
     /// The engines.
-    pub engines: Engines,
+    pub(crate) engines: Engines,
     reach: Arc<Reach>,
 }
 
 impl Ours {
     /// A sandbox whose timers live on that runtime.
-    pub fn new(control: tokio::runtime::Handle, slots: u32) -> Ours {
+    pub(crate) fn new(control: tokio::runtime::Handle, slots: u32) -> Ours {
         let engines = Engines::new(&EngineSettings { pool: Pool::Slots(slots) }).expect("an engine");
         let loader = Loader::new(engines.clone(), Compiler::in_process(CompileLimits::default()), None);
         let (tree, root) = Tree::new("bench");
@@ -86,7 +86,7 @@ impl Ours {
     }
 
     /// Starts a run.
-    pub fn start(&self, code: &AgentCode, goal: &str) -> Run<String> {
+    pub(crate) fn start(&self, code: &AgentCode, goal: &str) -> Run<String> {
         let work = self.root.open(Kind::Turn, "bench").expect("the root is open");
         let host = Arc::new(Above { goal: goal.to_owned() }) as Arc<dyn AgentHost>;
         let limits = Limits { wall_time: None, ..Limits::default() };

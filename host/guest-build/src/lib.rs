@@ -28,6 +28,7 @@ const NOT_INHERITED: [&str; 6] = [
 /// # Errors
 ///
 /// [`BuildError`], whose text says what to do.
+#[allow(clippy::disallowed_methods, reason = "a build script reads what cargo tells it")]
 pub fn build(workspace: &Path) -> Result<PathBuf, BuildError> {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     if !has_target(&rustc) {

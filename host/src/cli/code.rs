@@ -48,7 +48,7 @@ impl<T> From<&Outcome<T>> for Code {
             Outcome::Failed(_) | Outcome::Trapped(_) | Outcome::HostPanicked(_) => Code::Failed,
             Outcome::Interrupted { .. } => Code::Interrupted,
             Outcome::Limit(_) => Code::Limit,
-            Outcome::NoPlace => Code::Refused,
+            Outcome::NoPlace | Outcome::NotStarted(_) => Code::Refused,
             _ => Code::Failed,
         }
     }

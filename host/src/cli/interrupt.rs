@@ -8,10 +8,11 @@
 //! ```
 //!
 //! It has a thread and a runtime of its own: a terminal that does not take any more output, or a host that hangs, must
-//! not keep a signal from being heard.
+//! not keep a signal from being heard. Stops are given on a second thread, so that not even they keep the first from
+//! leaving when the time has come.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use checkrein::session::Session;
@@ -37,10 +38,13 @@ pub(super) struct Interrupts {
 struct Shared {
     tree: Tree,
     grace: Grace,
-    /// Held while a stop is given, so that a turn that starts meanwhile gets it all the same.
+    /// Held while a stop is handed on, so that a turn that starts meanwhile gets it all the same and the soft one goes
+    /// first; never while it is given.
     state: Mutex<State>,
     /// Woken when opening is given up.
     given_up: Notify,
+    /// To the thread that gives stops.
+    stops: mpsc::Sender<(Session, Stop)>,
 }
 
 struct State {
@@ -88,9 +92,9 @@ impl Interrupts {
     /// Hears signals from now on.
     pub(super) fn listen(tree: Tree, grace: Grace) -> Result<Interrupts, Problem> {
         let state = Mutex::new(State { phase: Phase::Opening, asked: None, leave_at: None });
-        let shared = Arc::new(Shared { tree, grace, state, given_up: Notify::new() });
-        let heard = Arc::clone(&shared);
-        start(heard).map_err(|error| {
+        let (stops, given) = mpsc::channel();
+        let shared = Arc::new(Shared { tree, grace, state, given_up: Notify::new(), stops });
+        start(Arc::clone(&shared), given).map_err(|error| {
             Problem::because(Code::Refused, "could not begin to listen for Ctrl-C", error)
         })?;
         Ok(Interrupts { shared })
@@ -115,7 +119,10 @@ impl Interrupts {
     pub(super) fn running(&self, session: Session) {
         let mut state = self.shared.lock();
         if let Some(source) = state.asked {
-            session.stop_turn(None, &source.stop(self.shared.grace)).ok();
+            self.shared.hand_on(&session, source.stop(self.shared.grace));
+            if state.leave_at.is_some() {
+                self.shared.hand_on(&session, source.hard_stop());
+            }
         }
         state.phase = Phase::Running(Box::new(session));
     }
@@ -137,24 +144,25 @@ impl Shared {
         let mut state = self.lock();
         let first = state.asked.is_none();
         state.asked.get_or_insert(source);
+        if !first {
+            state.leave_at.get_or_insert(Instant::now() + BOUND);
+        }
         match &state.phase {
             Phase::Opening if first => self.given_up.notify_waiters(),
-            // The execution is looked up under the same lock under which the turn was made known.
-            Phase::Running(session) if first => {
-                session.stop_turn(None, &source.stop(self.grace)).ok();
-            }
-            Phase::Running(session) => {
-                session.stop_turn(None, &source.hard_stop()).ok();
-                state.leave_at.get_or_insert(Instant::now() + BOUND);
-            }
-            Phase::Opening => {
-                state.leave_at.get_or_insert(Instant::now() + BOUND);
-            }
+            Phase::Opening => {}
+            Phase::Running(session) if first => self.hand_on(session, source.stop(self.grace)),
+            Phase::Running(session) => self.hand_on(session, source.hard_stop()),
             Phase::Over => {
                 drop(state);
                 leave();
             }
         }
+    }
+
+    /// Has a stop given to the turn of that session. Waits for nothing.
+    fn hand_on(&self, session: &Session, stop: Stop) {
+        // The thread that takes it lives as long as the process.
+        self.stops.send((session.clone(), stop)).ok();
     }
 
     /// Says what is left, and leaves.
@@ -177,19 +185,26 @@ impl Shared {
     }
 }
 
-fn start(shared: Arc<Shared>) -> io::Result<()> {
+fn start(shared: Arc<Shared>, given: mpsc::Receiver<(Session, Stop)>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let entered = runtime.enter();
     let (interrupt, terminate) =
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     drop(entered);
-    let thread = std::thread::Builder::new().name("signals".to_owned());
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "it must hear signals when everything in the tree of work hangs"
-    )]
-    thread.spawn(move || hear(&runtime, &shared, interrupt, terminate))?;
-    Ok(())
+    thread("stops", move || {
+        for (session, stop) in given {
+            session.stop_turn(None, &stop).ok();
+        }
+    })?;
+    thread("signals", move || hear(&runtime, &shared, interrupt, terminate))
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "it must hear signals when everything in the tree of work hangs"
+)]
+fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
 }
 
 fn hear(runtime: &Runtime, shared: &Shared, mut interrupt: Signal, mut terminate: Signal) {

@@ -186,8 +186,13 @@ impl Run {
                 }
             }
         };
-        while let Some(event) = events.try_next() {
-            show(&event, &mut output);
+        loop {
+            match events.try_next() {
+                Ok(Some(event)) => show(&event, &mut output),
+                Ok(None) => break,
+                // What comes after the gap is still shown: the end of the run among it.
+                Err(lagged) => missed.push(lagged),
+            }
         }
         missed.into_iter().for_each(|lagged| progress.missed(lagged));
         match output {

@@ -56,6 +56,9 @@ impl Options {
         {
             builder = builder.cache(folders.cache_dir().join("checkrein"));
         }
+        if let Some(file) = &self.config {
+            builder = builder.guard("the configuration", file);
+        }
         for folder in &self.plugins {
             builder = builder.plugin(folder);
         }

@@ -65,12 +65,22 @@ fn doing(run: &NodeView, below: &[NodeView]) -> String {
     }
 }
 
-/// The names of nodes with how long the oldest has been there.
+/// The names of nodes, each once, with how long the oldest has been there.
 fn names(nodes: &[&NodeView]) -> String {
-    let mut words: Vec<String> =
-        nodes.iter().take(NAMED).map(|node| text::line(&node.label, 40)).collect();
-    if nodes.len() > NAMED {
-        words.push(format!("{} more", nodes.len() - NAMED));
+    let mut counted: Vec<(&str, usize)> = Vec::new();
+    for node in nodes {
+        match counted.iter_mut().find(|(name, _)| **name == *node.label) {
+            Some((_, count)) => *count += 1,
+            None => counted.push((&node.label, 1)),
+        }
+    }
+    let word = |(name, count): &(&str, usize)| match count {
+        1 => text::line(name, 40),
+        count => format!("{count} × {}", text::line(name, 40)),
+    };
+    let mut words: Vec<String> = counted.iter().take(NAMED).map(word).collect();
+    if counted.len() > NAMED {
+        words.push(format!("{} more", counted.len() - NAMED));
     }
     let oldest = nodes.iter().map(|node| node.age).max().unwrap_or_default();
     match oldest.as_secs() {
@@ -131,12 +141,13 @@ mod tests {
             BudgetUse { name: "fuel", used: 1, limit: Some(8) },
             BudgetUse { name: "memory", used: 1, limit: Some(8) },
         ];
-        let tools = ["files_list", "files_read", "text_hash", "http_fetch", "words_count"];
+        let tools =
+            ["files_list", "files_read", "files_list", "text_hash", "http_fetch", "words_count"];
         let mut nodes = vec![run];
         nodes.extend(tools.iter().map(|name| node(Kind::ToolCall, name, 2)));
         assert_eq!(
             line("assistant", &nodes),
-            "assistant · running files_list, files_read, text_hash, 2 more (2 s) · 1,234 tokens · fuel 12 % · 1:05 min"
+            "assistant · running 2 × files_list, files_read, text_hash, 2 more (2 s) · 1,234 tokens · fuel 12 % · 1:05 min"
         );
     }
 

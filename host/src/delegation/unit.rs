@@ -101,7 +101,8 @@ impl fmt::Debug for Unit {
 }
 
 /// Completes a unit once. The unit's node carries it as its body and drops it when it is gone, which is after the
-/// last child: so there is a completion also when the supervisor is lost.
+/// last child: so there is a completion also when the supervisor is lost. After a stop of many units the warden may
+/// have the body too, until it has looked at it; then such a completion comes when it has.
 pub(super) struct Ending {
     pub(super) progress: Arc<Progress>,
     completions: Completions,

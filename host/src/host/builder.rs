@@ -9,9 +9,12 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 
 use super::first_party;
+use super::guard::Guards;
 use super::host::{Host, Inner};
+use super::program;
 use crate::error::{Error, ErrorKind};
 use crate::model::{Lookup, Models, Provider, ProviderConfig};
 use crate::plugin::{self, Catalogue, Configuration, Embedded, Name};
@@ -25,13 +28,17 @@ use crate::work::{Grace, Tree};
 /// How long a soft stop stays soft where the operator says nothing else.
 const GRACE: Duration = Duration::from_secs(30);
 
+/// Components that are read from the disk at one time, for all sessions together.
+const READS: usize = 4;
+
 /// Where components are compiled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Compilation {
     /// In a child process that can be killed: this program with these arguments must end up in
     /// [`compile_child`](crate::compile_child). The command does so for the argument `compile-child`.
     Child {
-        /// The program.
+        /// The program. A path with a separator is relative to the current directory; a bare name is looked up in
+        /// the `PATH` that [`HostBuilder::environment`] shows. Both when the host is made.
         program: PathBuf,
         /// Its arguments.
         arguments: Vec<OsString>,
@@ -56,6 +63,7 @@ pub struct HostBuilder {
     checkpoints: Arc<dyn Checkpoints>,
     names: Option<Arc<dyn Names>>,
     roots: Vec<Vec<u8>>,
+    guarded: Vec<(String, PathBuf)>,
 }
 
 impl HostBuilder {
@@ -73,6 +81,7 @@ impl HostBuilder {
             checkpoints: Arc::new(NoCheckpoints),
             names: None,
             roots: Vec::new(),
+            guarded: Vec::new(),
         }
     }
 
@@ -119,8 +128,8 @@ impl HostBuilder {
         self
     }
 
-    /// How variables of the environment are looked up, for models, secrets and grants that name one. Without it
-    /// none is set.
+    /// How variables of the environment are looked up, for models, secrets and grants that name one, and `PATH` for
+    /// the program that compiles. Without it none is set.
     pub fn environment(mut self, lookup: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
         self.environment = Arc::new(lookup);
         self
@@ -138,6 +147,14 @@ impl HostBuilder {
         self
     }
 
+    /// Never gives a file or folder for writing: no directory that contains it or lies in it. `what` says in words
+    /// what it holds. The folder of the configuration, the cache, plugins, and files with keys and secrets are guarded
+    /// without this; a configuration file is when it was loaded by a path with a folder in it.
+    pub fn guard(mut self, what: impl Into<String>, path: impl Into<PathBuf>) -> Self {
+        self.guarded.push((what.into(), path.into()));
+        self
+    }
+
     /// Who hears of the named places that runs reach.
     pub fn checkpoints(mut self, checkpoints: Arc<dyn Checkpoints>) -> Self {
         self.checkpoints = checkpoints;
@@ -148,7 +165,8 @@ impl HostBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Configuration`] for a configuration or a named plugin that cannot be used,
+    /// [`ErrorKind::Configuration`] for a configuration or a named plugin that cannot be used, and for a program to
+    /// compile in that is not in `PATH`,
     /// [`ErrorKind::Machine`] when the machine does not give what the engine needs.
     pub fn build(self) -> Result<Host, Error> {
         let machine = |attempt: &str| {
@@ -170,11 +188,13 @@ impl HostBuilder {
             .map_err(|error| machine("could not set up the engine that runs guests")(error.into()))?;
         let limits = compile_limits(&configuration);
         let compiler = match self.compilation {
-            Compilation::Child { program, arguments } => Compiler::child(program, arguments, limits),
+            Compilation::Child { program, arguments } => {
+                Compiler::child(program::locate(&program, &*self.environment)?, arguments, limits)
+            }
             Compilation::InProcess => Compiler::in_process(limits),
         };
         let cache = self.cache.or_else(|| configuration.cache_directory.clone());
-        let cache_folder = cache.clone();
+        let guards = Guards::new(self.guarded, cache.as_deref(), &configuration, &catalogue);
         let cache = cache.and_then(|folder| Cache::open_or_warn(folder, Cache::USUAL_BYTES));
         let loader = Loader::new(engines.clone(), compiler, cache);
 
@@ -201,7 +221,8 @@ impl HostBuilder {
                 named,
                 models,
                 environment: self.environment,
-                cache_folder,
+                guards,
+                reads: Arc::new(Semaphore::new(READS)),
                 checkpoints: self.checkpoints,
                 grace,
                 sessions: AtomicU64::new(0),

@@ -2,7 +2,6 @@
 
 use super::host::Host;
 use crate::error::{Error, ErrorKind};
-use crate::message::ToolSpec;
 use crate::plugin::Plugin;
 use crate::tool::Toolbox;
 use crate::work::Kind;
@@ -14,7 +13,7 @@ impl Host {
     ///
     /// [`ErrorKind::Component`] when it cannot be loaded, or does not say what no model could misunderstand;
     /// [`ErrorKind::Refused`] when the host takes no new work.
-    pub async fn tools_of(&self, plugin: &Plugin) -> Result<Vec<ToolSpec>, Error> {
+    pub async fn tools_of(&self, plugin: &Plugin) -> Result<Toolbox, Error> {
         let label = format!("{} is inspected", plugin.name());
         let work = self.inner.root.open(Kind::SideRun, label).map_err(|error| {
             Error::because(
@@ -25,6 +24,6 @@ impl Host {
         })?;
         let mut toolbox = Toolbox::default();
         self.session(plugin.name().as_str()).add(&mut toolbox, &work, plugin).await?;
-        Ok(toolbox.specs())
+        Ok(toolbox)
     }
 }

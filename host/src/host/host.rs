@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use super::builder::{Compilation, HostBuilder};
+use super::guard::Guards;
 use super::open::SessionBuilder;
 use crate::ids::SessionId;
 use crate::model::Models;
@@ -18,6 +20,9 @@ use crate::tool::Environment;
 use crate::work::{Drained, Grace, Left, Stop, Tree, Work};
 
 /// A host of agents and tools. Cheap to clone; every clone is the same host.
+///
+/// Handles own nothing that runs: dropping every one of them, of the host and of its sessions, stops nothing. Call
+/// [`Host::shutdown`] before letting go of the last, and what it answers says whether something is left.
 #[derive(Clone)]
 pub struct Host {
     pub(super) inner: Arc<Inner>,
@@ -33,8 +38,9 @@ pub(super) struct Inner {
     pub(super) named: BTreeSet<Name>,
     pub(super) models: Models,
     pub(super) environment: Environment,
-    /// Holds code that is loaded without a question, so no guest may write below it.
-    pub(super) cache_folder: Option<PathBuf>,
+    pub(super) guards: Guards,
+    /// Places for reads of components, each of which holds a thread and a component.
+    pub(super) reads: Arc<Semaphore>,
     pub(super) checkpoints: Arc<dyn Checkpoints>,
     pub(super) grace: Grace,
     pub(super) sessions: AtomicU64,

@@ -5,9 +5,11 @@
 mod builder;
 mod describe;
 mod first_party;
+mod guard;
 #[allow(clippy::module_inception, reason = "the room's main type has the room's name")]
 mod host;
 mod open;
+mod program;
 
 pub use builder::{Compilation, HostBuilder};
 pub use host::Host;

@@ -8,12 +8,14 @@ use crate::error::{Error, ErrorKind};
 use crate::plugin::{
     Decision, Effective, Given, Kind, Pattern, Patterns, Plugin, Source, Standing, decide,
 };
-use crate::sandbox::{Access, Directory, Reach};
+use crate::sandbox::{Directory, Reach};
 use crate::session::{Agent, Session};
 use crate::tool::{LogSink, Plugged, ToolPlugin, Toolbox};
 use crate::work::{self, Work};
 
 /// Opens a session. What is not said is not granted.
+///
+/// A session that was opened goes on without its handles: it ends with [`Host::shutdown`].
 #[must_use]
 pub struct SessionBuilder {
     host: Host,
@@ -64,7 +66,7 @@ impl SessionBuilder {
             .open(work::Kind::Session, format!("{id} {}", self.agent))
             .map_err(|error| Error::because(ErrorKind::Refused, "could not open a session", error))?;
         let effective = self.decide(plugin).effective;
-        let component = load(plugin).await?;
+        let component = self.read(&work, plugin).await?;
         let code = inner.sandbox.load_agent(component, &effective.limits).await.map_err(|error| {
             Error::because(ErrorKind::Component, format!("could not load the agent `{}`", self.agent), error)
         })?;
@@ -93,28 +95,15 @@ impl SessionBuilder {
         decide(plugin.manifest(), &given, &configuration.ceiling(plugin.name()))
     }
 
-    /// Refuses to let any guest write where compiled code is kept: it could put its own code there.
+    /// Refuses to let any guest write what decides about guests, also those of the configuration that are not of this
+    /// session: a tool that it calls may be given them.
     fn check_directories(&self) -> Result<(), Error> {
         let inner = &self.host.inner;
-        let Some(cache) = inner.cache_folder.as_ref().and_then(|folder| folder.canonicalize().ok()) else {
-            return Ok(());
-        };
-        let configured = inner.configuration.plugins.values().flat_map(|plugin| &plugin.grants.directories);
-        let configured = configured.map(|given| (&given.path, given.access));
-        let named = self.directories.iter().map(|given| (&given.path, given.access));
-        for (path, access) in configured.chain(named) {
-            let real = path.canonicalize().unwrap_or_else(|_| path.clone());
-            if access == Access::ReadWrite && (cache.starts_with(&real) || real.starts_with(&cache)) {
-                let words = format!(
-                    "{} cannot be given for writing: the cache of compiled code is in {}; give less, or keep the \
-                     cache elsewhere (`cache-directory` in the configuration)",
-                    path.display(),
-                    cache.display()
-                );
-                return Err(Error::new(ErrorKind::Configuration, words));
-            }
-        }
-        Ok(())
+        let configured =
+            inner.configuration.plugins.values().flat_map(|plugin| &plugin.grants.directories);
+        let configured = configured.map(|given| (&*given.path, given.access));
+        let named = self.directories.iter().map(|given| (&*given.path, given.access));
+        inner.guards.check(configured.chain(named))
     }
 
     /// The tools that an agent with these grants may call.
@@ -139,7 +128,7 @@ impl SessionBuilder {
     pub(super) async fn add(&self, toolbox: &mut Toolbox, owner: &Work, plugin: &Plugin) -> Result<(), Error> {
         let sandbox = &self.host.inner.sandbox;
         let effective = self.decide(plugin).effective;
-        let component = load(plugin).await?;
+        let component = self.read(owner, plugin).await?;
         let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
             Error::because(ErrorKind::Component, format!("could not load the tools of `{}`", plugin.name()), error)
         };
@@ -147,6 +136,21 @@ impl SessionBuilder {
         let reach: Arc<Reach> = Arc::new(effective.reach(&*self.host.inner.environment));
         let tool = ToolPlugin { plugged: self.plugged(plugin, effective), code, reach };
         toolbox.add(sandbox, owner, tool).await.map_err(|error| failed(error.into()))
+    }
+
+    /// Reads a component, on a thread for calls that wait for the disk. It is in the tree below `owner` meanwhile.
+    async fn read(&self, owner: &Work, plugin: &Plugin) -> Result<Arc<[u8]>, Error> {
+        let inner = &self.host.inner;
+        let attempt = || format!("could not read the component of `{}`", plugin.name());
+        let place = Arc::clone(&inner.reads).acquire_owned().await;
+        let place = place.map_err(|error| Error::because(ErrorKind::Refused, attempt(), error))?;
+        let (label, read) = (format!("{} is read", plugin.name()), plugin.clone());
+        let load = move || read.load().map(|component| Arc::from(&component.bytes[..]));
+        work::blocking(inner.sandbox.control(), owner, &label, place, load)
+            .map_err(|error| Error::because(ErrorKind::Refused, attempt(), error))?
+            .await
+            .map_err(|error| Error::because(ErrorKind::Refused, attempt(), error))?
+            .map_err(|error| Error::because(ErrorKind::Component, attempt(), error))
     }
 
     fn plugged(&self, plugin: &Plugin, effective: Effective) -> Plugged {
@@ -163,14 +167,6 @@ impl fmt::Debug for SessionBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SessionBuilder").field("agent", &self.agent).finish_non_exhaustive()
     }
-}
-
-/// Reads a component from its file, off the threads that serve everybody else.
-async fn load(plugin: &Plugin) -> Result<Arc<[u8]>, Error> {
-    let attempt = format!("could not read the component of `{}`", plugin.name());
-    let component =
-        plugin.load().map_err(|error| Error::because(ErrorKind::Component, attempt, error))?;
-    Ok(Arc::from(&component.bytes[..]))
 }
 
 /// Log lines of plugins, as they go to `tracing`.

@@ -4,6 +4,7 @@
 //! function that does not go through the door has nothing to call. Passing means: look at the stop, record the
 //! call, charge the bytes in, do it, charge the bytes out. A call that waits can also be left early.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -15,9 +16,16 @@ use super::limits::{LimitKind, Limits};
 use super::meter::Meter;
 use super::outcome::Ends;
 use super::upward::{Above, PluginHost, Waiting};
+use super::wasi::CALLS_OF_A_RUN;
 use super::weigh::Weigh;
 use crate::message::{Failure, FailureCode};
 use crate::work::{Activity, Stop, StopKind, StopSignal, Work};
+
+/// The levels of log lines; a guest's other words count as `info`.
+const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
+
+/// What a log line costs beside its text, so that empty ones are not free.
+const LINE_FRAME: usize = 32;
 
 /// What a guest gets from a call: a value or a failure that it can read. The outer error ends the guest.
 pub(super) type Answer<T> = wasmtime::Result<Result<T, Failure>>;
@@ -38,6 +46,8 @@ pub(super) struct Scope {
     pub(super) control: Handle,
     /// Places for blocking calls, for all runs of the host together.
     pub(super) blocking: Arc<Semaphore>,
+    /// Places for blocking calls of this run, which it needs beside those.
+    pub(super) calls: Arc<Semaphore>,
     /// Places for open files of this run.
     pub(super) files: Arc<Semaphore>,
     /// The guest has seen its soft stop; from then on calls that wait work again.
@@ -55,7 +65,8 @@ impl Scope {
         let files = usize::try_from(meter.limits().open_files).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
         let signal = work.signal();
         let files = Arc::new(Semaphore::new(files));
-        Scope { work, signal, meter, log, control, blocking, files, observed: AtomicBool::new(false) }
+        let calls = Arc::new(Semaphore::new(CALLS_OF_A_RUN));
+        Scope { work, signal, meter, log, control, blocking, calls, files, observed: AtomicBool::new(false) }
     }
 
     /// Looks at the stop, records, and charges what the guest brings.
@@ -77,11 +88,14 @@ impl Scope {
         self.meter.charge_door(bytes).map_err(|kind| Ends::Limit(kind).into())
     }
 
-    /// Charges and passes on a line for the log.
+    /// Charges and passes on a line for the log. Whoever takes it is an embedder's code: a panic in it ends this run.
     pub(super) fn log(&self, level: &str, message: &str) -> wasmtime::Result<()> {
-        self.meter.charge_log(message.len()).map_err(Ends::Limit)?;
-        self.log.log(level, message);
-        Ok(())
+        let level = LEVELS.into_iter().find(|known| *known == level).unwrap_or("info");
+        let bytes = message.len() + LINE_FRAME;
+        self.meter.charge_log(bytes).map_err(Ends::Limit)?;
+        self.charge(LINE_FRAME)?;
+        let log = AssertUnwindSafe(|| self.log.log(level, message));
+        catch_unwind(log).map_err(|_| Ends::Panicked("whoever takes the log lines".to_owned()).into())
     }
 
     /// Charges what the guest gets. An answer that is too large for one call becomes a failure that says so.
@@ -110,6 +124,29 @@ impl Scope {
         let stop = self.signal.stop()?;
         let words = format!("stopped by {}: {}", stop.issuer(), stop.message());
         Some(Failure::new(FailureCode::Interrupted, words))
+    }
+}
+
+/// About how many bytes of a request make a token.
+const BYTES_PER_TOKEN: u64 = 4;
+
+/// What a model request will be charged: what it used, or, when it ends without saying so, an estimate of what it
+/// sent. A provider bills a request also when nobody waits for its end.
+pub(super) struct Bill {
+    meter: Arc<Meter>,
+    estimate: u64,
+}
+
+impl Bill {
+    /// The request has said what it used.
+    pub(super) fn settle(mut self, tokens: u64) {
+        self.estimate = tokens;
+    }
+}
+
+impl Drop for Bill {
+    fn drop(&mut self) {
+        self.meter.charge_tokens(self.estimate);
     }
 }
 
@@ -155,8 +192,10 @@ impl<H: Above> Door<H> {
                 biased;
                 answer = &mut waiting => answer,
                 _ = scope.signal.raised(StopKind::Soft) => {
-                    // What the call was doing ends before the guest hears of the stop.
+                    // What the call was doing ends before the guest hears of the stop, but for calls that cannot be
+                    // interrupted.
                     drop(waiting);
+                    scope.work.alone().await;
                     match scope.interruption() {
                         Some(failure) => Err(failure),
                         None => Err(Failure::new(FailureCode::Interrupted, "stopped")),
@@ -207,9 +246,9 @@ impl<H: Above> Door<H> {
         }
     }
 
-    /// Charges what a model request used.
-    pub(super) fn charge_tokens(&self, tokens: u64) {
-        self.scope.meter.charge_tokens(tokens);
+    /// The bill of a model request that may read that many bytes. It is charged whatever becomes of the request.
+    pub(super) fn bill(&self, bytes: usize) -> Bill {
+        Bill { meter: Arc::clone(&self.scope.meter), estimate: bytes as u64 / BYTES_PER_TOKEN }
     }
 
     /// How many tokens are left; none where there is no bound.

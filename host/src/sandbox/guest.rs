@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use super::door::{Door, Scope};
 use super::meter::Limiter;
 use super::upward::{Above, ForAgent, ForTool};
-use super::wasi::{Answer, Busy, FilePermit, Gate, HasWasi, Task, WasiState};
+use super::wasi::{Answer, Closed, FilePermit, Gate, HasWasi, Place, Task, WasiState};
 use crate::work::{blocking, spawn_charged};
 
 /// The store data of an agent.
@@ -63,10 +63,18 @@ impl Gate for Scope {
         self.log("warn", reason).ok();
     }
 
-    fn blocking(&self, what: &'static str, job: Box<dyn FnOnce() + Send>) -> Result<(), Busy> {
-        let permit = Arc::clone(&self.blocking).try_acquire_owned().map_err(|_| Busy)?;
+    fn place(&self) -> Task<Result<Place, Closed>> {
+        Box::pin(Place::wait(Arc::clone(&self.calls), Arc::clone(&self.blocking)))
+    }
+
+    fn blocking(&self, what: &'static str, place: Place, job: Box<dyn FnOnce() + Send>) -> Result<(), Closed> {
+        let Place { of_run, of_host } = place;
+        let job = move || {
+            let _place = of_run;
+            job();
+        };
         // The job answers by itself, so nobody listens here.
-        let _unheard = blocking(&self.control, &self.work, what, permit, job).map_err(|_| Busy)?;
+        let _unheard = blocking(&self.control, &self.work, what, of_host, job).map_err(|_| Closed)?;
         Ok(())
     }
 

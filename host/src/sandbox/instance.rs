@@ -16,7 +16,7 @@ use super::reach::Reach;
 use super::sandbox::Shared;
 use super::upward::{Above, PluginHost};
 use super::wasi::{Gate, WasiState};
-use crate::message::{Failure, FailureCode};
+use crate::message::Failure;
 use crate::work::{Running, StopKind, StopSignal, Work};
 
 /// What a guest's export gives: the outer error ended it.
@@ -137,7 +137,7 @@ where
     let gate = Arc::clone(&scope) as Arc<dyn Gate>;
     let wasi = match WasiState::open(reach, gate, Arc::clone(&shared.outside)).await {
         Ok(wasi) => wasi,
-        Err(error) => return Ok(Err(Failure::new(FailureCode::Failed, error.to_string()))),
+        Err(error) => return Err(Ends::NotStarted(error.to_string()).into()),
     };
     let guest = Guest::new(Door::new(host, scope), wasi, Limiter::new(Arc::clone(&meter)));
     let mut store = Store::new(&engine, guest);
@@ -152,9 +152,11 @@ where
     }
     let returned = returned?;
     store.data_mut().flush_output()?;
-    if let Ok(value) = &returned
-        && value.bytes() as u64 > meter.limits().output_bytes
-    {
+    let bytes = match &returned {
+        Ok(value) => value.bytes(),
+        Err(failure) => failure.message.len(),
+    };
+    if bytes as u64 > meter.limits().output_bytes {
         return Err(Ends::Limit(LimitKind::OutputBytes).into());
     }
     Ok(returned)
@@ -173,12 +175,17 @@ fn govern<H: Above>(
     store.set_hostcall_fuel(size(limits.call_bytes));
     store.set_max_component_handles(size(limits.handles));
     if let Some(fuel) = limits.fuel {
-        store.set_fuel(fuel)?;
+        let unmetered = |_| Ends::NotStarted("its code was loaded without a fuel limit, so none can be enforced".to_owned());
+        store.set_fuel(fuel).map_err(unmetered)?;
     }
     store.set_epoch_deadline(1);
     let (stop, all_ticks) = (signal.clone(), Arc::clone(ticks));
     let mut seen = all_ticks.load(Ordering::Relaxed);
-    store.epoch_deadline_callback(move |_| {
+    let (epoch_meter, metered) = (Arc::clone(meter), limits.fuel.is_some());
+    store.epoch_deadline_callback(move |context| {
+        if metered && let Ok(left) = context.get_fuel() {
+            epoch_meter.set_fuel_left(left);
+        }
         if stop.is_hard() {
             return Err(Ends::Stopped.into());
         }
@@ -191,7 +198,6 @@ fn govern<H: Above>(
         Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
     });
     let (stop, meter) = (signal.clone(), Arc::clone(meter));
-    let metered = meter.limits().fuel.is_some();
     store.call_hook(move |context, hook| {
         match hook {
             CallHook::CallingHost => {

@@ -1,7 +1,7 @@
 //! What one run has used, counted where it is used and read by whoever wants to know.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::limits::{LimitKind, Limits};
@@ -24,8 +24,8 @@ pub(super) struct Meter {
     /// The guest is inside a host call.
     in_host: AtomicBool,
     last_call: Mutex<&'static str>,
-    /// The first limit that a refusal named. It explains a trap that follows from the refusal.
-    refused: OnceLock<LimitKind>,
+    /// The limit that the last growth was refused for. It explains a trap that follows from the refusal.
+    refused: Mutex<Option<LimitKind>>,
 }
 
 impl Meter {
@@ -43,7 +43,7 @@ impl Meter {
             calls: AtomicU64::new(0),
             in_host: AtomicBool::new(false),
             last_call: Mutex::new("starting"),
-            refused: OnceLock::new(),
+            refused: Mutex::new(None),
         }
     }
 
@@ -52,7 +52,7 @@ impl Meter {
     }
 
     pub(super) fn refused(&self) -> Option<LimitKind> {
-        self.refused.get().copied()
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records a call of a host function.
@@ -133,12 +133,13 @@ impl Meter {
     fn grow(&self, counter: &AtomicU64, current: usize, desired: usize, limit: u64, kind: LimitKind) -> bool {
         let more = desired.saturating_sub(current) as u64;
         let before = counter.load(Ordering::Relaxed);
-        if before.saturating_add(more) > limit {
-            let _ = self.refused.set(kind);
-            return false;
+        let granted = before.saturating_add(more) <= limit;
+        // A guest that grows later all the same has come to terms with the refusal.
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = (!granted).then_some(kind);
+        if granted {
+            counter.store(before + more, Ordering::Relaxed);
         }
-        counter.store(before + more, Ordering::Relaxed);
-        true
+        granted
     }
 }
 
@@ -152,14 +153,17 @@ impl Gauge for Meter {
     }
 }
 
-/// Adds to a counter unless that would pass its limit. Used by one thread at a time, the one the guest is on.
+/// Adds to a counter unless that would pass its limit. A counter that was to pass its limit stays at it, so that
+/// nothing more is let through. The guest and its connections charge at the same time.
 fn spend(counter: &AtomicU64, amount: usize, limit: u64) -> Result<(), ()> {
-    let spent = counter.load(Ordering::Relaxed).saturating_add(amount as u64);
-    if spent > limit {
-        return Err(());
+    let spent = |before: u64| before.checked_add(amount as u64).filter(|spent| *spent <= limit);
+    match counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spent) {
+        Ok(_) => Ok(()),
+        Err(_) => {
+            counter.store(limit, Ordering::Relaxed);
+            Err(())
+        }
     }
-    counter.store(spent, Ordering::Relaxed);
-    Ok(())
 }
 
 /// What a run used in all.

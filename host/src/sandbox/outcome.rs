@@ -37,6 +37,9 @@ pub enum Outcome<T> {
     Trapped(Trapped),
     /// The host had no place for it. It has not started; trying again later makes sense.
     NoPlace,
+    /// It was not started, for a reason that trying again does not mend: what was granted is not there, or a limit
+    /// was asked for that its code cannot be held to. The words are the operator's; a guest is not to see them.
+    NotStarted(String),
     /// The host's own code failed in it. A defect of the host or of an embedder, kept to this run.
     HostPanicked(String),
 }
@@ -51,7 +54,7 @@ impl<T> Outcome<T> {
             Outcome::Interrupted { .. } => "interrupted",
             Outcome::Limit(_) => "limit",
             Outcome::Trapped(_) | Outcome::HostPanicked(_) => "trapped",
-            Outcome::NoPlace => "refused",
+            Outcome::NoPlace | Outcome::NotStarted(_) => "refused",
         }
     }
 
@@ -64,6 +67,7 @@ impl<T> Outcome<T> {
             Outcome::Limit(kind) => Some(format!("the limit `{kind}` is used up")),
             Outcome::Trapped(trapped) => Some(trapped.to_string()),
             Outcome::NoPlace => Some("all places for running guests are taken; try again later".to_owned()),
+            Outcome::NotStarted(reason) => Some(format!("it was not started: {reason}")),
             Outcome::HostPanicked(words) => Some(format!("the host failed in this run: {words}")),
         }
     }
@@ -77,6 +81,7 @@ impl<T> Outcome<T> {
             Outcome::Limit(kind) => Outcome::Limit(kind),
             Outcome::Trapped(trapped) => Outcome::Trapped(trapped),
             Outcome::NoPlace => Outcome::NoPlace,
+            Outcome::NotStarted(reason) => Outcome::NotStarted(reason),
             Outcome::HostPanicked(words) => Outcome::HostPanicked(words),
         }
     }
@@ -110,6 +115,12 @@ pub(super) enum Ends {
     /// A limit that no answer to the guest can express.
     #[error("the limit `{0}` is used up")]
     Limit(LimitKind),
+    /// It cannot begin.
+    #[error("the run was not started: {0}")]
+    NotStarted(String),
+    /// The code of an embedder panicked in a place from which the run can still be ended in order.
+    #[error("{0} panicked")]
+    Panicked(String),
 }
 
 /// From what the slot and the engine say to what became of the run.
@@ -118,10 +129,14 @@ pub(super) fn conclude<T>(
     meter: &Meter,
     heeds: StopKind,
 ) -> Report<T> {
-    let Ended { ending, stop, expired } = ended;
+    let Ended { ending, stop, soft, expired } = ended;
     let stop = stop.filter(|stop| stop.kind() >= heeds);
+    let soft = soft.filter(|_| heeds == StopKind::Soft);
     let outcome = match (stop, ending) {
-        (Some(_), _) if expired => Outcome::Limit(LimitKind::WallTime),
+        // The end of its time is a limit, unless somebody had asked it to stop before.
+        (Some(stop), _) if expired && soft.is_none() && stop.kind() == StopKind::Hard => {
+            Outcome::Limit(LimitKind::WallTime)
+        }
         (Some(stop), Ending::Returned(Ok(Ok(value)))) => Outcome::Interrupted { stop, said: Some(value) },
         (Some(stop), _) => Outcome::Interrupted { stop, said: None },
         (None, Ending::Returned(Ok(Ok(value)))) => Outcome::Completed(value),
@@ -136,13 +151,23 @@ pub(super) fn conclude<T>(
 }
 
 fn explain<T>(error: &wasmtime::Error, meter: &Meter) -> Outcome<T> {
-    if let Some(Ends::Limit(kind)) = error.downcast_ref::<Ends>() {
-        return Outcome::Limit(*kind);
+    match error.downcast_ref::<Ends>() {
+        Some(Ends::Limit(kind)) => return Outcome::Limit(*kind),
+        Some(Ends::NotStarted(reason)) => return Outcome::NotStarted(reason.clone()),
+        Some(Ends::Panicked(who)) => return Outcome::HostPanicked(format!("{who} panicked")),
+        Some(Ends::Stopped) | None => {}
     }
     if error.downcast_ref::<wasmtime::PoolConcurrencyLimitError>().is_some() {
         return Outcome::NoPlace;
     }
     let words = root_words(error);
+    // The engine has no type for these two; their words are checked by a test.
+    if words.contains("too much data is being copied") {
+        return Outcome::Limit(LimitKind::CallBytes);
+    }
+    if words.contains("handle limit exceeded") {
+        return Outcome::Limit(LimitKind::Handles);
+    }
     match error.downcast_ref::<wasmtime::Trap>() {
         Some(wasmtime::Trap::OutOfFuel) => return Outcome::Limit(LimitKind::Fuel),
         // What a guest does when it was refused memory and cannot go on: it aborts.
@@ -150,13 +175,6 @@ fn explain<T>(error: &wasmtime::Error, meter: &Meter) -> Outcome<T> {
             return Outcome::Limit(meter.refused().unwrap_or(LimitKind::Memory));
         }
         Some(_) | None => {}
-    }
-    // The engine has no type for these two; their words are checked by a test.
-    if words.contains("too much data is being copied") {
-        return Outcome::Limit(LimitKind::CallBytes);
-    }
-    if words.contains("handle limit exceeded") {
-        return Outcome::Limit(LimitKind::Handles);
     }
     if let Some(exit) = error.downcast_ref::<wasmtime_wasi::I32Exit>() {
         let cause = format!("it exited with status {} in place of returning", exit.0);

@@ -170,9 +170,9 @@ impl Sandbox {
         T: instance::Output,
         C: AsyncCall<H, T>,
     {
-        // The code was loaded for these limits; where it does not count, it cannot be bounded.
-        if metering == Metering::None {
-            start.limits.fuel = None;
+        // Code that counts has to be given something to count.
+        if metering == Metering::Fuel {
+            start.limits.fuel.get_or_insert(u64::MAX);
         }
         let engine = match self.engine(metering) {
             Ok(engine) => engine,

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt, join_all};
 
-use super::event::EventKind;
+use super::event::{EventKind, MOST_PAYLOAD};
 use super::record::Record;
 use super::session::{Agent, Shared};
 use crate::message::{Failure, FailureCode, Message, ToolCall, ToolResult, ToolSpec, Usage};
@@ -51,6 +51,11 @@ impl Driver {
         self.session.stream.publish(&self.run, kind);
     }
 
+    /// Something has begun that watchers were told of; `lost` is what they hear if it is given up.
+    fn open(&self, lost: EventKind) -> Open {
+        Open { session: Arc::clone(&self.session), run: Arc::clone(&self.run), lost: Some(lost) }
+    }
+
     /// Starts a request on the control runtime, so that its stream is read however busy the guests are.
     fn ask(&self, request: Request) -> Result<Waiting<Response>, Failure> {
         let wanted = request.model.clone();
@@ -69,6 +74,8 @@ impl Driver {
         let (session, run, record) = (Arc::clone(&self.session), Arc::clone(&self.run), Arc::clone(&self.record));
         self.publish(EventKind::ModelStarted { model: name });
         record.model_begins();
+        let (finish, usage) = ("interrupted".to_owned(), Usage::default());
+        let open = self.open(EventKind::ModelEnded { finish, usage, detail: None });
         let read = async move {
             let publish = |kind| session.stream.publish(&run, kind);
             let outcome = loop {
@@ -90,7 +97,7 @@ impl Driver {
                 Ok(response) => (response.finish.as_str().to_owned(), response.usage, None),
                 Err(failure) => ("failed".to_owned(), Usage::default(), Some(failure.message.clone())),
             };
-            publish(EventKind::ModelEnded { finish, usage, detail });
+            open.close(EventKind::ModelEnded { finish, usage, detail });
             outcome
         };
         let task = spawn(self.sandbox.control(), work, read);
@@ -111,9 +118,9 @@ impl PluginHost for Driver {
     }
 
     fn log(&self, level: &str, message: &str) {
-        let (level, text) = (level.to_owned(), message.to_owned());
-        self.publish(EventKind::Log { level, plugin: self.agent.plugged.name.to_string(), text });
-        self.agent.plugged.log(&self.run, message);
+        let plugin = self.agent.plugged.name.to_string();
+        self.publish(EventKind::Log { level: level.to_owned(), plugin, text: message.to_owned() });
+        self.agent.plugged.log(level, message);
     }
 }
 
@@ -143,11 +150,14 @@ impl AgentHost for Driver {
                 self.publish(EventKind::ToolStarted { id: id.clone(), tool: tool.clone(), arguments });
                 let started = Instant::now();
                 let called = self.agent.toolbox.call(&self.sandbox, &self.work, call);
-                let (session, run) = (Arc::clone(&self.session), Arc::clone(&self.run));
+                let ended = move |status: &str, bytes, took| {
+                    let (id, tool) = (id.clone(), tool.clone());
+                    EventKind::ToolEnded { id, tool, status: status.to_owned(), bytes, took }
+                };
+                let open = self.open(ended("interrupted", 0, Duration::ZERO));
                 async move {
                     let result = called.await;
-                    let (status, bytes, took) = (result.status.clone(), result.content.len(), started.elapsed());
-                    session.stream.publish(&run, EventKind::ToolEnded { id, tool, status, bytes, took });
+                    open.close(ended(&result.status, result.content.len(), started.elapsed()));
                     result
                 }
             })
@@ -156,10 +166,17 @@ impl AgentHost for Driver {
     }
 
     fn history(&self, limit: u32) -> Result<Vec<Message>, Failure> {
-        Ok(self.session.history(limit))
+        // Beside the texts of its messages, an answer has room for what the door makes of them.
+        let most = usize::try_from(self.agent.plugged.effective.limits.call_bytes / 2).unwrap_or(usize::MAX);
+        Ok(self.session.history(limit, most))
     }
 
     fn emit(&self, kind: &str, payload: &str) -> Result<(), Failure> {
+        let bytes = kind.len() + payload.len();
+        if bytes > MOST_PAYLOAD {
+            let words = format!("an event has at most {MOST_PAYLOAD} bytes with its kind, not {bytes}: say less at once");
+            return Err(Failure::new(FailureCode::TooLarge, words));
+        }
         let invalid = |words: String| Failure::new(FailureCode::Invalid, words);
         let payload: serde_json::Value = serde_json::from_str(payload)
             .map_err(|error| invalid(format!("the payload of the event is not JSON: {error}")))?;
@@ -200,6 +217,29 @@ impl AgentHost for Driver {
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Driver").field("run", &self.run).finish_non_exhaustive()
+    }
+}
+
+/// Something that watchers were told the beginning of, and hear the end of whatever becomes of it.
+struct Open {
+    session: Arc<Shared>,
+    run: Arc<str>,
+    /// None once it has ended.
+    lost: Option<EventKind>,
+}
+
+impl Open {
+    fn close(mut self, ended: EventKind) {
+        self.lost = None;
+        self.session.stream.publish(&self.run, ended);
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if let Some(lost) = self.lost.take() {
+            self.session.stream.publish(&self.run, lost);
+        }
     }
 }
 

@@ -2,19 +2,29 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tokio::sync::broadcast;
+use serde_json::Value;
+use tokio::sync::watch;
 
 use crate::message::Usage;
 
-/// How many events a slow watcher may be behind.
-const BEHIND: usize = 4_096;
-
-/// How many events a session remembers for whoever comes later.
+/// How many events a session remembers, for whoever comes later and whoever is slow.
 const REMEMBERED: usize = 4_096;
+
+/// How many bytes of memory they may take. The newest is remembered whatever it takes.
+const MOST_BYTES: usize = 8 << 20;
+
+/// Bytes of the kind and payload of an event of an agent's own making.
+pub(super) const MOST_PAYLOAD: usize = 64 << 10;
+
+/// Bytes of a text that came in pieces or was written for people: a longer one is split or cut.
+const MOST_TEXT: usize = 64 << 10;
+
+/// Characters of an id or a name that an event shows.
+const MOST_NAME: usize = 200;
 
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -48,9 +58,9 @@ pub enum EventKind {
         /// For people.
         text: String,
     },
-    /// A part of the run's result, kept if it does not come to an end.
+    /// What the run has of its result so far. The newest is kept if it does not come to an end.
     Partial {
-        /// The part.
+        /// All of it.
         text: String,
     },
     /// Another event of the agent's own making.
@@ -58,7 +68,7 @@ pub enum EventKind {
         /// Its kind.
         kind: String,
         /// JSON.
-        payload: serde_json::Value,
+        payload: Value,
     },
     /// A model is asked.
     ModelStarted {
@@ -84,7 +94,7 @@ pub enum EventKind {
     },
     /// A model's answer is whole, or is not coming.
     ModelEnded {
-        /// Why the answer ended, or `failed`.
+        /// Why the answer ended, or `failed`, or `interrupted` when it was given up.
         finish: String,
         /// What it used.
         usage: Usage,
@@ -133,7 +143,7 @@ pub enum EventKind {
         /// Who asked.
         issuer: String,
     },
-    /// A run has ended, and nothing of it is left.
+    /// A run has ended, and nothing of it is left but, perhaps, calls that cannot be interrupted.
     RunEnded {
         /// `completed`, `failed`, `interrupted`, `limit`, `trapped` or `refused`.
         status: String,
@@ -151,44 +161,160 @@ fn milliseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S
     to.serialize_u64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
+impl EventKind {
+    /// The same, with names and texts of a length that a session can remember.
+    fn cut(mut self) -> EventKind {
+        match &mut self {
+            EventKind::ToolStarted { id, tool, .. } | EventKind::ToolEnded { id, tool, .. } => {
+                cut_name(id);
+                cut_name(tool);
+            }
+            EventKind::ModelToolCall { tool } => cut_name(tool),
+            EventKind::ModelRetrying { reason: text, .. }
+            | EventKind::ModelEnded { detail: Some(text), .. }
+            | EventKind::Log { text, .. } => cut_text(text),
+            EventKind::RunStarted { .. }
+            | EventKind::Progress { .. }
+            | EventKind::Partial { .. }
+            | EventKind::Custom { .. }
+            | EventKind::ModelStarted { .. }
+            | EventKind::ModelText { .. }
+            | EventKind::ModelEnded { detail: None, .. }
+            | EventKind::Stop { .. }
+            | EventKind::RunEnded { .. } => {}
+        }
+        self
+    }
+
+    /// About how many bytes of memory it takes.
+    fn bytes(&self) -> usize {
+        let own = size_of::<Event>();
+        own + match self {
+            EventKind::RunStarted { agent, goal } => agent.len() + goal.len(),
+            EventKind::Progress { text } | EventKind::Partial { text } | EventKind::ModelText { text } => text.len(),
+            EventKind::Custom { kind, payload } => kind.len() + weight(payload),
+            EventKind::ModelStarted { model } => model.len(),
+            EventKind::ModelToolCall { tool } => tool.len(),
+            EventKind::ModelRetrying { reason, .. } => reason.len(),
+            EventKind::ModelEnded { finish, detail, .. } => finish.len() + detail.as_ref().map_or(0, String::len),
+            EventKind::ToolStarted { id, tool, arguments } => id.len() + tool.len() + arguments.len(),
+            EventKind::ToolEnded { id, tool, status, .. } => id.len() + tool.len() + status.len(),
+            EventKind::Log { level, plugin, text } => level.len() + plugin.len() + text.len(),
+            EventKind::Stop { kind, message, issuer } => kind.len() + message.len() + issuer.len(),
+            EventKind::RunEnded { status, detail, output, .. } => {
+                status.len() + detail.as_ref().map_or(0, String::len) + output.len()
+            }
+        }
+    }
+}
+
+/// About how many bytes of memory a value takes: many times those of its text when it is made of small ones.
+fn weight(value: &Value) -> usize {
+    let own = size_of::<Value>();
+    own + match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(weight).sum(),
+        // A map has room to spare.
+        Value::Object(members) => {
+            members.iter().map(|(key, value)| 2 * (size_of::<String>() + own) + key.len() + weight(value)).sum()
+        }
+    }
+}
+
+fn cut_name(name: &mut String) {
+    if let Some((end, _)) = name.char_indices().nth(MOST_NAME) {
+        name.truncate(end);
+        name.push('…');
+    }
+}
+
+fn cut_text(text: &mut String) {
+    if text.len() > MOST_TEXT {
+        text.truncate(text.floor_char_boundary(MOST_TEXT));
+        text.push('…');
+    }
+}
+
 /// Where a session's events go.
 pub(super) struct Stream {
     opened: Instant,
-    /// The lock is held while an event gets its number and is sent, so that numbers and order agree.
-    log: Mutex<Log>,
-    sender: broadcast::Sender<Event>,
+    log: Arc<Mutex<Log>>,
+    /// The number of the newest event. It is told while the log is locked, so that numbers and order agree.
+    newest: watch::Sender<u64>,
 }
 
-#[derive(Default)]
+/// What is remembered. The lock is held for a look or a push, never while an event is copied.
+#[derive(Debug, Default)]
 struct Log {
     last: u64,
-    remembered: VecDeque<Event>,
+    /// Numbered without gaps, up to `last`.
+    remembered: VecDeque<(usize, Arc<Event>)>,
+    /// What they take together.
+    bytes: usize,
+}
+
+impl Log {
+    fn push(&mut self, event: Event) {
+        let bytes = event.kind.bytes();
+        self.last = event.seq;
+        self.bytes += bytes;
+        self.remembered.push_back((bytes, Arc::new(event)));
+        while self.remembered.len() > REMEMBERED || (self.bytes > MOST_BYTES && self.remembered.len() > 1) {
+            let Some((bytes, _)) = self.remembered.pop_front() else { return };
+            self.bytes -= bytes;
+        }
+    }
+
+    /// The event after that one, if it is there already.
+    fn after(&self, seq: u64) -> Result<Option<Arc<Event>>, Lagged> {
+        if seq >= self.last {
+            return Ok(None);
+        }
+        let oldest = self.remembered.front().map_or(self.last + 1, |(_, event)| event.seq);
+        match oldest.saturating_sub(seq + 1) {
+            0 => {
+                let at = usize::try_from(seq + 1 - oldest).unwrap_or(usize::MAX);
+                Ok(self.remembered.get(at).map(|(_, event)| Arc::clone(event)))
+            }
+            missed => Err(Lagged { missed }),
+        }
+    }
 }
 
 impl Stream {
     pub(super) fn new() -> Stream {
-        let (sender, _) = broadcast::channel(BEHIND);
-        Stream { opened: Instant::now(), log: Mutex::new(Log::default()), sender }
+        Stream { opened: Instant::now(), log: Arc::default(), newest: watch::Sender::new(0) }
     }
 
     pub(super) fn publish(&self, run: &Arc<str>, kind: EventKind) {
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        log.last += 1;
-        let event = Event { seq: log.last, at: self.opened.elapsed(), run: Arc::clone(run), kind };
-        if log.remembered.len() == REMEMBERED {
-            log.remembered.pop_front();
+        let EventKind::ModelText { text } = kind else { return self.push(run, kind.cut()) };
+        let mut rest = text.as_str();
+        while rest.len() > MOST_TEXT {
+            let (piece, more) = rest.split_at(rest.floor_char_boundary(MOST_TEXT));
+            self.push(run, EventKind::ModelText { text: piece.to_owned() });
+            rest = more;
         }
-        log.remembered.push_back(event.clone());
-        // Nobody watching is no fault.
-        self.sender.send(event).ok();
+        let text = if rest.len() == text.len() { text } else { rest.to_owned() };
+        self.push(run, EventKind::ModelText { text });
     }
 
-    /// Everything after the event of that number, as far as it is remembered, and then what comes.
-    pub(super) fn watch(&self, after: u64) -> Events {
-        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        let remembered = log.remembered.iter().filter(|event| event.seq > after).cloned().collect();
-        Events { remembered, coming: self.sender.subscribe(), last: after }
+    fn push(&self, run: &Arc<str>, kind: EventKind) {
+        let mut log = lock(&self.log);
+        let seq = log.last + 1;
+        log.push(Event { seq, at: self.opened.elapsed(), run: Arc::clone(run), kind });
+        self.newest.send_replace(seq);
     }
+
+    /// Everything after the event of that number, and then what comes. What is remembered no more is reported as
+    /// [`Lagged`] first.
+    pub(super) fn watch(&self, after: u64) -> Events {
+        Events { log: Arc::clone(&self.log), newest: self.newest.subscribe(), last: after }
+    }
+}
+
+fn lock(log: &Mutex<Log>) -> MutexGuard<'_, Log> {
+    log.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Stream {
@@ -197,11 +323,11 @@ impl fmt::Debug for Stream {
     }
 }
 
-/// The events of one session, for one watcher.
-#[derive(Debug)]
+/// The events of one session, for one watcher. A watcher holds its place, and nothing else of what it has not read.
 pub struct Events {
-    remembered: VecDeque<Event>,
-    coming: broadcast::Receiver<Event>,
+    log: Arc<Mutex<Log>>,
+    newest: watch::Receiver<u64>,
+    /// The number of the newest event that was given out, or is missed.
     last: u64,
 }
 
@@ -210,44 +336,159 @@ impl Events {
     ///
     /// # Errors
     ///
-    /// [`Lagged`] when this watcher was too slow and events passed it by. The next call goes on after the gap.
+    /// [`Lagged`] when events passed this watcher by: it was too slow, or began after an event that is remembered no
+    /// more. The next call goes on after the gap.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: no event is lost.
     pub async fn next(&mut self) -> Result<Option<Event>, Lagged> {
         loop {
-            let event = match self.remembered.pop_front() {
-                Some(event) => event,
-                None => match self.coming.recv().await {
-                    Ok(event) => event,
-                    Err(broadcast::error::RecvError::Closed) => return Ok(None),
-                    Err(broadcast::error::RecvError::Lagged(missed)) => return Err(Lagged { missed }),
-                },
-            };
-            if event.seq > self.last {
-                self.last = event.seq;
+            if let Some(event) = self.try_next()? {
                 return Ok(Some(event));
+            }
+            if self.newest.changed().await.is_err() {
+                // What was told last may have been told since.
+                return self.try_next();
             }
         }
     }
 
     /// The next event if one is there already.
-    pub fn try_next(&mut self) -> Option<Event> {
-        loop {
-            let event = self.remembered.pop_front().or_else(|| self.coming.try_recv().ok())?;
-            if event.seq > self.last {
+    ///
+    /// # Errors
+    ///
+    /// Those of [`next`](Events::next).
+    pub fn try_next(&mut self) -> Result<Option<Event>, Lagged> {
+        let found = lock(&self.log).after(self.last);
+        match found {
+            Ok(found) => Ok(found.map(|event| {
                 self.last = event.seq;
-                return Some(event);
+                Event::clone(&event)
+            })),
+            Err(lagged) => {
+                self.last += lagged.missed;
+                Err(lagged)
             }
         }
     }
 }
 
-/// A watcher was too slow.
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events").field("last", &self.last).finish_non_exhaustive()
+    }
+}
+
+/// Events passed by before a watcher read them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{missed} events passed by before they were read")]
 pub struct Lagged {
     /// How many.
     pub missed: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use serde_json::json;
+
+    use super::*;
+
+    fn run() -> Arc<str> {
+        "s.1".into()
+    }
+
+    fn text(bytes: usize) -> EventKind {
+        EventKind::Progress { text: "x".repeat(bytes) }
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_in_number_and_in_bytes() {
+        let stream = Stream::new();
+        for _ in 0..REMEMBERED + 10 {
+            stream.publish(&run(), text(1));
+        }
+        assert_eq!(lock(&stream.log).remembered.len(), REMEMBERED);
+        for _ in 0..200 {
+            stream.publish(&run(), text(MOST_PAYLOAD));
+        }
+        let log = lock(&stream.log);
+        assert!(log.bytes <= MOST_BYTES && log.remembered.len() >= 100, "{}", log.remembered.len());
+        assert_eq!(log.bytes, log.remembered.iter().map(|(bytes, _)| bytes).sum::<usize>());
+    }
+
+    #[test]
+    fn many_small_values_count_as_what_they_take_and_not_as_their_text() {
+        let payload = Value::Array(vec![json!(0); MOST_PAYLOAD / 2]);
+        let event = EventKind::Custom { kind: "x".to_owned(), payload };
+        assert!(event.bytes() > 8 * MOST_PAYLOAD, "{}", event.bytes());
+    }
+
+    #[test]
+    fn the_newest_event_is_remembered_whatever_it_takes() {
+        let stream = Stream::new();
+        let mut events = stream.watch(0);
+        stream.publish(&run(), text(1));
+        stream.publish(&run(), text(MOST_BYTES + 1));
+        assert_eq!(events.try_next(), Err(Lagged { missed: 1 }));
+        assert_eq!(events.try_next().unwrap().unwrap().seq, 2);
+        assert_eq!(events.try_next(), Ok(None));
+    }
+
+    #[test]
+    fn whoever_is_slow_or_late_is_told_how_many_events_are_missing() {
+        let stream = Stream::new();
+        let mut slow = stream.watch(0);
+        for _ in 0..REMEMBERED + 5 {
+            stream.publish(&run(), text(1));
+        }
+        for mut events in [stream.watch(0), stream.watch(2)] {
+            let missed = 5 - events.last;
+            assert_eq!(events.try_next(), Err(Lagged { missed }));
+            assert_eq!(events.try_next().unwrap().unwrap().seq, 6);
+        }
+        assert_eq!(slow.try_next(), Err(Lagged { missed: 5 }));
+        let mut rest = 0;
+        while slow.try_next().unwrap().is_some() {
+            rest += 1;
+        }
+        assert_eq!(rest, REMEMBERED);
+        let mut late = stream.watch(5);
+        assert_eq!(late.try_next().unwrap().unwrap().seq, 6, "nothing is missing after 5");
+        assert_eq!(stream.watch(u64::MAX).try_next(), Ok(None));
+    }
+
+    #[tokio::test]
+    async fn a_watcher_hears_what_comes_and_of_the_end() {
+        let stream = Stream::new();
+        let mut events = stream.watch(0);
+        assert!(events.next().now_or_never().is_none());
+        let (first, ()) = tokio::join!(events.next(), async { stream.publish(&run(), text(1)) });
+        assert_eq!(first.unwrap().unwrap().seq, 1);
+        stream.publish(&run(), text(1));
+        drop(stream);
+        assert_eq!(events.next().await.unwrap().unwrap().seq, 2);
+        assert_eq!(events.next().await, Ok(None));
+    }
+
+    #[test]
+    fn names_are_cut_and_streamed_text_is_split() {
+        let stream = Stream::new();
+        let mut events = stream.watch(0);
+        let long = "ä".repeat(MOST_TEXT);
+        stream.publish(&run(), EventKind::ModelToolCall { tool: long.clone() });
+        let Some(EventKind::ModelToolCall { tool }) = events.try_next().unwrap().map(|event| event.kind) else {
+            panic!("no tool call");
+        };
+        assert_eq!(tool.chars().count(), MOST_NAME + 1);
+        stream.publish(&run(), EventKind::ModelText { text: long.clone() });
+        let mut whole = String::new();
+        while let Some(event) = events.try_next().unwrap() {
+            let EventKind::ModelText { text } = event.kind else { panic!("no text") };
+            assert!(text.len() <= MOST_TEXT);
+            whole.push_str(&text);
+        }
+        assert_eq!(whole, long);
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-/// Bytes of partial text that are kept; what comes later counts more, so the oldest goes first.
+/// Bytes of either text that are kept; what comes later counts more, so the oldest goes first.
 const KEPT: usize = 1 << 20;
 
 /// What one run has said.
@@ -13,7 +13,7 @@ pub(super) struct Record {
 
 #[derive(Debug, Default)]
 struct Said {
-    /// What the agent itself declared to be a part of its result.
+    /// What the agent itself declared to be its result so far; the newest takes the place of the one before.
     partial: String,
     /// The text of the model answer that is streaming, or was the last to stream.
     streaming: String,
@@ -21,7 +21,9 @@ struct Said {
 
 impl Record {
     pub(super) fn partial(&self, text: &str) {
-        append(&mut self.lock().partial, text);
+        let partial = &mut self.lock().partial;
+        partial.clear();
+        append(partial, text);
     }
 
     pub(super) fn model_begins(&self) {
@@ -47,7 +49,9 @@ impl Record {
 fn append(kept: &mut String, text: &str) {
     kept.push_str(text);
     if kept.len() > KEPT {
-        let cut = (kept.len() - KEPT..kept.len()).find(|at| kept.is_char_boundary(*at)).unwrap_or(kept.len());
+        let cut = (kept.len() - KEPT..kept.len())
+            .find(|at| kept.is_char_boundary(*at))
+            .unwrap_or(kept.len());
         kept.drain(..cut);
     }
 }
@@ -62,9 +66,16 @@ mod tests {
         record.model_begins();
         record.model_text("thinking");
         assert_eq!(record.said(), "thinking");
-        record.partial("ä");
-        record.partial(&"x".repeat(KEPT));
-        assert_eq!(record.said().len(), KEPT);
+        record.partial(&format!("ä{}", "x".repeat(KEPT - 1)));
+        assert_eq!(record.said().len(), KEPT - 1);
         assert!(record.said().starts_with('x'));
+    }
+
+    #[test]
+    fn the_newest_partial_text_takes_the_place_of_the_one_before() {
+        let record = Record::default();
+        record.partial("one page");
+        record.partial("one page, and another");
+        assert_eq!(record.said(), "one page, and another");
     }
 }

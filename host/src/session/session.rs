@@ -16,10 +16,13 @@ use crate::message::{Message, Role};
 use crate::model::Models;
 use crate::sandbox::{AgentCode, AgentHost, LimitKind, Outcome, Reach, Report, Sandbox, Start, Task, Used};
 use crate::tool::{Plugged, Toolbox};
-use crate::work::{Kind, Refused, Stop, Work, spawn_charged};
+use crate::work::{Kind, Refused, Stop, StopKind, StopSignal, Work, spawn_charged};
 
 /// How many messages a session remembers.
 const REMEMBERED: usize = 10_000;
+
+/// How many bytes of them.
+const MOST_BYTES: usize = 16 << 20;
 
 /// An agent that is ready to run: its code, what it may touch and call.
 #[derive(Debug)]
@@ -66,17 +69,49 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn history(&self, limit: u32) -> Vec<Message> {
+    /// The newest messages, in their order: at most `limit`, and no more than `bytes` of them.
+    pub(super) fn history(&self, limit: u32, bytes: usize) -> Vec<Message> {
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let messages = lock(&self.messages);
-        let from = messages.len().saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));
-        messages[from..].to_vec()
+        messages[from(&messages, limit, bytes)..].to_vec()
+    }
+
+    /// Waits for the end of a run, and meanwhile tells watchers of the stops that it comes to carry, whoever gave
+    /// them. All of them are told before this returns, so that no stop follows the end of its run.
+    async fn told_of_stops<T>(&self, run: &Arc<str>, signal: &StopSignal, ended: impl Future<Output = T>) -> T {
+        let mut ended = std::pin::pin!(ended);
+        let mut told = None;
+        loop {
+            let next = match told {
+                None => StopKind::Soft,
+                Some(_) => StopKind::Hard,
+            };
+            let ended = tokio::select! {
+                biased;
+                _ = signal.raised(next), if told != Some(StopKind::Hard) => None,
+                ended = &mut ended => Some(ended),
+            };
+            // One look, so that none is counted as told that was given since.
+            let now = signal.stop();
+            let soft = now.as_ref().filter(|_| told.is_none()).and_then(|_| signal.soft());
+            let hard = now.clone().filter(|stop| stop.kind() == StopKind::Hard && told != Some(StopKind::Hard));
+            // The end of its time is not something that anybody asked for.
+            for stop in [soft, hard.filter(|_| !signal.expired())].into_iter().flatten() {
+                let (message, issuer) = (stop.message().to_owned(), stop.issuer().to_owned());
+                self.stream.publish(run, EventKind::Stop { kind: stop.kind().to_string(), message, issuer });
+            }
+            told = now.map(|stop| stop.kind());
+            if let Some(ended) = ended {
+                return ended;
+            }
+        }
     }
 
     fn remember(&self, goal: String, answer: String) {
         let mut messages = lock(&self.messages);
         messages.push(Message::text(Role::User, goal));
         messages.push(Message::text(Role::Assistant, answer));
-        let over = messages.len().saturating_sub(REMEMBERED);
+        let over = from(&messages, REMEMBERED, MOST_BYTES);
         messages.drain(..over);
     }
 }
@@ -128,7 +163,7 @@ impl Session {
 
     /// The newest messages, at most `limit`.
     pub fn history(&self, limit: u32) -> Vec<Message> {
-        self.shared.history(limit)
+        self.shared.history(limit, MOST_BYTES)
     }
 
     /// Starts a turn. `input` is JSON for the agent, or empty.
@@ -182,7 +217,7 @@ impl Session {
     }
 
     fn start(&self, generation: Generation, work: Work, goal: String, input: String) -> Turn {
-        let id = work.id();
+        let (id, signal) = (work.id(), work.signal());
         let run: Arc<str> = format!("{}.{}", self.shared.id, generation.0).into();
         let record = Arc::new(Record::default());
         self.shared.stream.publish(
@@ -211,13 +246,14 @@ impl Session {
         let running = self.sandbox.run_agent(&self.agent.code, Start { work, limits, reach, host });
         let shared = Arc::clone(&self.shared);
         let supervise = async move {
-            let report = running.ended().await;
+            let report = shared.told_of_stops(&run, &signal, running.ended()).await;
             let report = TurnReport::new(generation, report, &record);
             shared.remember(goal, report.output.clone());
             let mut turn = lock(&shared.turn);
+            // Published before another turn can begin, so that watchers see one end before the next starts.
+            shared.stream.publish(&run, report.event());
             *turn = (turn.0.step(Step::Ended(generation)).0, None);
             drop(turn);
-            shared.stream.publish(&run, report.event());
             shared.idle.notify_waiters();
             report
         };
@@ -237,16 +273,9 @@ impl Session {
         let (now, effect) = (turn.1, turn.0.step(Step::Stop(generation)).1);
         drop(turn);
         match (effect, now) {
-            (Effect::StopRun(now), Some(id)) => {
+            (Effect::StopRun(_), Some(id)) => {
                 // Ids are not used twice, so this cannot hit a turn that has begun since.
-                let Ok(reached) = self.shared.work.tree().stop(id, stop) else { return Ok(0) };
-                let run: Arc<str> = format!("{}.{}", self.shared.id, now.0).into();
-                if reached > 0 {
-                    let kind = stop.kind().to_string();
-                    let (message, issuer) = (stop.message().to_owned(), stop.issuer().to_owned());
-                    self.shared.stream.publish(&run, EventKind::Stop { kind, message, issuer });
-                }
-                Ok(reached)
+                Ok(self.shared.work.tree().stop(id, stop).unwrap_or(0))
             }
             (Effect::Stale, _) => Err(StopError::Stale),
             (Effect::StopRun(_) | Effect::Start(_) | Effect::Busy(_) | Effect::Nothing, _) => Ok(0),
@@ -286,6 +315,19 @@ impl fmt::Debug for Shared {
     }
 }
 
+/// Where the newest messages begin that are no more than so many, and no more bytes than that.
+fn from(messages: &[Message], limit: usize, bytes: usize) -> usize {
+    let mut left = bytes;
+    let fits = |message: &&Message| match left.checked_sub(message.text.len() + size_of::<Message>()) {
+        Some(rest) => {
+            left = rest;
+            true
+        }
+        None => false,
+    };
+    messages.len() - messages.iter().rev().take(limit).take_while(fits).count()
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -309,7 +351,8 @@ impl Turn {
         self.id
     }
 
-    /// Waits until the turn has ended and nothing of it is left.
+    /// Waits until the turn has ended and nothing of it is left but, perhaps, calls that cannot be interrupted, such as
+    /// a write to a disk that hangs. Those stay in the tree by name.
     ///
     /// # Cancel safety
     ///
@@ -401,4 +444,21 @@ pub enum StopError {
     /// The execution that it names is over.
     #[error("that execution is over; the stop was not given to the one that followed")]
     Stale,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_messages_go_first_and_the_oldest_are_left_out() {
+        let messages: Vec<Message> = (0..10).map(|_| Message::text(Role::User, "x".repeat(1_000))).collect();
+        let one = 1_000 + size_of::<Message>();
+        assert_eq!(from(&messages, 100, usize::MAX), 0);
+        assert_eq!(from(&messages, 3, usize::MAX), 7);
+        assert_eq!(from(&messages, 100, 4 * one), 6);
+        assert_eq!(from(&messages, 100, 4 * one - 1), 7);
+        assert_eq!(from(&messages, 100, one - 1), 10);
+        assert_eq!(from(&[], 100, 0), 0);
+    }
 }

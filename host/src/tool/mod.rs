@@ -9,15 +9,18 @@
 //! 1. A call ends with its caller, whatever it is doing (S3).
 //! 2. A tool that fails, traps or runs out of something is a result that says so; the caller goes on.
 //! 3. Arguments that do not fit the schema never reach the guest.
+//! 4. What a schema can make a check cost is bounded, and no check that takes long is on a thread that a stop needs.
 //!
 //! Not here: who may call what (`plugin`), and what is shown of a call (`session`).
 
 mod arguments;
+mod budget;
 mod name;
 mod plugin_host;
 mod toolbox;
 
 pub use arguments::{Arguments, SchemaError};
+pub use budget::Excess;
 pub use name::{NameError, full_name};
 pub use plugin_host::{Environment, LogSink, Plugged};
 pub use toolbox::{ToolError, ToolPlugin, Toolbox};

@@ -4,18 +4,28 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
 use super::arguments::{Arguments, SchemaError};
 use super::name::{NameError, full_name};
 use super::plugin_host::Plugged;
 use crate::message::{FailureCode, ToolCall, ToolResult, ToolSpec};
 use crate::sandbox::{LimitKind, Outcome, Reach, Report, Sandbox, Start, ToolCode, ToolHost};
-use crate::work::{Kind, Refused, Work, spawn_charged};
+use crate::work::{Kind, Refused, StopKind, Work, blocking, spawn_charged};
 
 /// How long a tool component may take to say what it is.
 const DESCRIBE_TIME: Duration = Duration::from_secs(10);
 
 /// How many tools one component may have.
 const MOST_TOOLS: usize = 128;
+
+/// How many values and patterns the schemas of one component may have together, with every reference followed.
+const MOST_VALUES: usize = 20_000;
+const MOST_PATTERNS: usize = 256;
+
+/// How many long checks of one component's arguments run at once. The others of it wait, and nobody else does.
+const CHECKS: usize = 2;
 
 /// A tool component that is ready to be called, with what it may touch.
 #[derive(Debug, Clone)]
@@ -41,6 +51,8 @@ struct Route {
     /// The tool's name inside its component.
     inner: String,
     arguments: Arguments,
+    /// Lets so many long checks in, for all tools of the component.
+    checks: Arc<Semaphore>,
     plugin: ToolPlugin,
 }
 
@@ -68,15 +80,19 @@ impl Toolbox {
         if specs.is_empty() || specs.len() > MOST_TOOLS {
             return Err(ToolError::Count { plugin: name.to_string(), count: specs.len() });
         }
+        let checks = Arc::new(Semaphore::new(CHECKS));
+        let reader = Arc::clone(&name);
+        let read = apart(sandbox.control(), owner, &checks, "reads schemas", move || read(&reader, specs)).await?;
+        let detail = || "its schemas could not be read".to_owned();
+        let read = read.ok_or_else(|| ToolError::Silent { plugin: name.to_string(), detail: detail() })?;
         let mut added = BTreeMap::new();
-        for spec in specs {
-            let at = |error| ToolError::Schema { plugin: name.to_string(), tool: spec.name.clone(), error };
+        for (spec, arguments) in read? {
             let full = full_name(&name, &spec.name)?;
-            let arguments = Arguments::new(&spec.parameters).map_err(at)?;
             let route = Route {
                 spec: ToolSpec { name: full.clone(), ..spec.clone() },
                 inner: spec.name,
                 arguments,
+                checks: Arc::clone(&checks),
                 plugin: plugin.clone(),
             };
             if self.routes.contains_key(&full) || added.insert(full.clone(), Arc::new(route)).is_some() {
@@ -127,6 +143,53 @@ impl Toolbox {
 
 type Answer = (&'static str, String);
 
+/// Reads the schemas of a component's tools.
+fn read(plugin: &str, specs: Vec<ToolSpec>) -> Result<Vec<(ToolSpec, Arguments)>, ToolError> {
+    let (mut values, mut patterns) = (0, 0);
+    let mut read = Vec::with_capacity(specs.len());
+    for spec in specs {
+        let at = |error| ToolError::Schema { plugin: plugin.to_owned(), tool: spec.name.clone(), error };
+        let arguments = Arguments::new(&spec.parameters).map_err(at)?;
+        values += arguments.size().values;
+        patterns += arguments.size().patterns;
+        if values > MOST_VALUES || patterns > MOST_PATTERNS {
+            return Err(ToolError::Excess { plugin: plugin.to_owned() });
+        }
+        read.push((spec, arguments));
+    }
+    Ok(read)
+}
+
+/// Does what may take long on a thread that nothing else needs. None when it panicked.
+async fn apart<T: Send + 'static>(
+    control: &Handle,
+    work: &Work,
+    checks: &Arc<Semaphore>,
+    what: &str,
+    call: impl FnOnce() -> T + Send + 'static,
+) -> Result<Option<T>, Refused> {
+    let Ok(permit) = Arc::clone(checks).acquire_owned().await else { return Ok(None) };
+    Ok(blocking(control, work, what, permit, call)?.await.ok())
+}
+
+/// Checks arguments. No stop of the call waits for that.
+async fn check(control: &Handle, work: &Work, route: &Arc<Route>, arguments: String) -> Result<String, Answer> {
+    let invalid = |words| ("invalid", words);
+    if route.arguments.is_quick(&arguments) {
+        return route.arguments.check(&arguments).map_err(invalid);
+    }
+    let (signal, checked) = (work.signal(), Arc::clone(route));
+    let check = move || checked.arguments.check(&arguments);
+    tokio::select! {
+        biased;
+        _ = signal.raised(StopKind::Hard) => Err(("interrupted", "the call was stopped".to_owned())),
+        checked = apart(control, work, &route.checks, "checks arguments", check) => match checked.map_err(refused)? {
+            Some(checked) => checked.map_err(invalid),
+            None => Err(("error", "the arguments could not be checked".to_owned())),
+        },
+    }
+}
+
 /// Checks the arguments and starts the component, on the control runtime: reading JSON is not for the small
 /// stack on which the caller's guest is.
 fn start(
@@ -139,9 +202,9 @@ fn start(
     let sandbox = sandbox.clone();
     let control = sandbox.control().clone();
     let task = async move {
-        let arguments = match route.arguments.check(&arguments) {
+        let arguments = match check(sandbox.control(), &work, &route, arguments).await {
             Ok(arguments) => arguments,
-            Err(words) => return ("invalid", words),
+            Err(answer) => return answer,
         };
         let plugin = &route.plugin;
         let host = Arc::new(plugin.plugged.clone()) as Arc<dyn ToolHost>;
@@ -192,6 +255,10 @@ fn answer(report: Report<String>) -> Answer {
         Outcome::Limit(kind) => ("limit", limit_words(kind)),
         Outcome::Interrupted { .. } => ("interrupted", detail.unwrap_or_default()),
         Outcome::NoPlace => ("error", detail.unwrap_or_default()),
+        Outcome::NotStarted(reason) => {
+            tracing::warn!(reason, "a tool was not started");
+            ("error", "the tool could not be started; the operator's log says why".to_owned())
+        }
         Outcome::Trapped(_) | Outcome::HostPanicked(_) => ("trapped", detail.unwrap_or_default()),
     }
 }
@@ -235,6 +302,14 @@ pub enum ToolError {
         tool: String,
         /// Why.
         error: SchemaError,
+    },
+    /// Its schemas are too much together.
+    #[error(
+        "the schemas of the tool plugin `{plugin}` have more than {MOST_VALUES} values or {MOST_PATTERNS} patterns together"
+    )]
+    Excess {
+        /// The plugin.
+        plugin: String,
     },
     /// Two tools have one name.
     #[error("two tools are called `{tool}`; rename one of them or leave one plugin out")]

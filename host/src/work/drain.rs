@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::sync::lock;
-use super::tree::{Tree, Work};
+use super::tree::{Kind, Tree, Work};
 use super::view::NodeView;
 use crate::ids::WorkId;
 
@@ -51,6 +51,24 @@ impl Work {
                     nodes => Err(Left { nodes }),
                 };
             }
+        }
+    }
+}
+
+impl Work {
+    /// Waits until nothing is below this node but calls that cannot be interrupted. It stops nothing.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn alone(&self) {
+        loop {
+            let mut left = std::pin::pin!(self.shared.left.notified());
+            left.as_mut().enable();
+            if lock(&self.shared.state).executions_below(self.id()).all(|node| node.kind == Kind::Blocking) {
+                return;
+            }
+            left.await;
         }
     }
 }

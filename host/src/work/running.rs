@@ -46,7 +46,7 @@ impl<T> Running<T> {
     ///
     /// Dropping the future stops the execution hard.
     pub async fn ended(mut self) -> Ended<T> {
-        let lost = || Ended { ending: Ending::Cut, stop: None, expired: false };
+        let lost = || Ended { ending: Ending::Cut, stop: None, soft: None, expired: false };
         let ended = match self.ended.as_mut() {
             // The sender goes without a word only when the executor's threads were taken down.
             Some(receiver) => receiver.await.unwrap_or_else(|_| lost()),

@@ -58,6 +58,8 @@ pub struct Ended<T> {
     pub ending: Ending<T>,
     /// The highest stop that its work carried at the end.
     pub stop: Option<Stop>,
+    /// The soft stop that it carried, also when a hard one has followed.
+    pub soft: Option<Stop>,
     /// The hard stop came from the work's own deadline.
     pub expired: bool,
 }
@@ -127,7 +129,7 @@ impl<T> Occupant<T> {
         let signal = work.signal();
         drop(work);
         // Where nobody waits, what it gave goes here.
-        drop(told.send(Ended { ending, stop: signal.stop(), expired: signal.expired() }));
+        drop(told.send(Ended { ending, stop: signal.stop(), soft: signal.soft(), expired: signal.expired() }));
         if let Some(waker) = waker {
             waker.wake();
         }

@@ -400,6 +400,24 @@ impl<X: Carries> State<X> {
         self.subtree(id).filter(move |node| node.id != id && !node.kind.is_container())
     }
 
+    /// The pieces of work in the subtree, as an operator counts them: what a container owns directly. A session's turn
+    /// and its managed worker are two sides of one execution, and so one piece (W8).
+    pub(super) fn pieces_below(&self, id: WorkId) -> usize {
+        let containers = self.subtree(id).filter(|node| node.kind.is_container());
+        containers
+            .map(|container| {
+                let (mut one_execution, mut others) = (false, 0);
+                for node in self.children(container.id).filter(|node| !node.kind.is_container()) {
+                    match node.kind {
+                        Kind::Turn | Kind::Worker => one_execution = true,
+                        _ => others += 1,
+                    }
+                }
+                usize::from(one_execution) + others
+            })
+            .sum()
+    }
+
     fn insert(
         &mut self,
         owner: Option<WorkId>,

@@ -190,6 +190,13 @@ impl Tree {
         lock(&self.shared.state).executions_below(id).count()
     }
 
+    /// How many pieces of work there are below a node, as an operator counts them: one for each thing that a session,
+    /// its registry, a profile or the host owns directly, with all that is below it. A session's turn and its managed
+    /// worker are one piece (W8).
+    pub fn pieces(&self, id: WorkId) -> usize {
+        lock(&self.shared.state).pieces_below(id)
+    }
+
     /// Every node below (and with) a node, owners before what they own. Takes the lock once, for as long as it
     /// takes to copy; budgets and activities are read afterwards.
     pub fn snapshot(&self, id: WorkId) -> Vec<NodeView> {

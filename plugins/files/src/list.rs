@@ -266,7 +266,7 @@ fn by_weight(
             Ok(metadata) => metadata,
             // It was there a moment ago.
             Err(error) => {
-                page.trouble(Trouble::new(&path, paths::reason(&error)));
+                page.trouble(Trouble::new(&path, paths::reason_at(&path, &error)));
                 continue;
             }
         };
@@ -342,7 +342,7 @@ impl Page {
         match fs::symlink_metadata(&found.path) {
             Ok(metadata) => Some((found, metadata)),
             Err(error) => {
-                self.trouble(Trouble::new(&found.path, paths::reason(&error)));
+                self.trouble(Trouble::new(&found.path, paths::reason_at(&found.path, &error)));
                 None
             }
         }

@@ -151,6 +151,11 @@ pub fn reason(error: &io::Error) -> String {
 /// Why the system refused to touch this path: a link that leads nowhere deserves to be called one.
 pub fn reason_at(path: &Path, error: &io::Error) -> String {
     let why = reason(error);
+    // The host lists a name that is no text with marks in place of what cannot be told, and knows no file of that name.
+    let marked = path.file_name().is_some_and(|name| name.to_string_lossy().contains('\u{fffd}'));
+    if marked && error.kind() == io::ErrorKind::NotFound {
+        return "its name is not UTF-8, so it cannot be named here".to_owned();
+    }
     if !path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink()) {
         return why;
     }
@@ -213,6 +218,13 @@ mod tests {
         assert_eq!(resolved("/", &["/data", "/work"]), "all of /data, /work");
         assert_eq!(resolved("", &["/data", "/work"]), "all of /data, /work");
         assert_eq!(resolved("/mnt", &["/mnt/a", "/mnt/b", "/work"]), "all of /mnt/a, /mnt/b");
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_is_called_one() {
+        let missing = io::Error::from(io::ErrorKind::NotFound);
+        assert_eq!(reason_at(Path::new("/work/plain"), &missing), "does not exist");
+        assert!(reason_at(Path::new("/work/\u{fffd}.txt"), &missing).contains("is not UTF-8"));
     }
 
     #[test]

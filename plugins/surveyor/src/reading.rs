@@ -23,7 +23,7 @@ const LINES: u32 = 800;
 const LINES_PER_FILE: u32 = 500;
 /// How much of the text of a licence is read.
 const LICENCE_BYTES: u32 = 13_000;
-/// So many of those in one call.
+/// So many of those in one call: together no more than `files_read` gives in one answer.
 const LICENCE_FILES: usize = 30;
 /// What says that a program wrote the file stands in one of its first lines.
 const GENERATED_LINES: u64 = 12;
@@ -265,7 +265,10 @@ impl Jobs<Look> for Part<'_, '_> {
                     .iter()
                     .map(|path| json!({"path": path, "bytes": LICENCE_BYTES}))
                     .collect();
-                Ask { tool: "files_read", arguments: json!({"files": files, "max_bytes": 500_000}) }
+                Ask {
+                    tool: "files_read",
+                    arguments: json!({"files": files, "max_bytes": LICENCE_BYTES * LICENCE_FILES as u32}),
+                }
             }
             Look::Stats => Ask { tool: "text_stats", arguments: json!({"paths": job.paths}) },
         }

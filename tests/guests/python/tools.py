@@ -1,5 +1,8 @@
 """A tool component in Python. Its tools do what a tool of that language does first: compute, read, connect."""
 
+# A component holds the modules that were imported when it was made, and no others. Sockets import this one when
+# they look up a name.
+import encodings.idna
 import json
 import socket
 from pathlib import Path

@@ -58,7 +58,8 @@ impl Places {
 
     async fn until(&self, name: &str, mut wanted: impl FnMut(Place) -> bool) {
         let mut places = self.places.subscribe();
-        let arrived = places.wait_for(|places| wanted(places.get(name).copied().unwrap_or_default()));
+        let arrived =
+            places.wait_for(|places| wanted(places.get(name).copied().unwrap_or_default()));
         // Never an error: the sender lives in `self`, so that the channel cannot close.
         let _closed = arrived.await.is_err();
     }

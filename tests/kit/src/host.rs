@@ -116,7 +116,11 @@ impl TestHost {
     ///
     /// When none comes.
     pub async fn reached(&self, place: &str) -> Result<()> {
-        within(&format!("the checkpoint `{place}`; {}", self.shown()), self.places.reached(place, 1)).await
+        within(
+            &format!("the checkpoint `{place}`; {}", self.shown()),
+            self.places.reached(place, 1),
+        )
+        .await
     }
 
     /// Lets everybody pass at that checkpoint.
@@ -138,7 +142,11 @@ impl TestHost {
     /// # Errors
     ///
     /// When it never is.
-    pub async fn until(&self, what: &str, mut wanted: impl FnMut(&[NodeView]) -> bool) -> Result<()> {
+    pub async fn until(
+        &self,
+        what: &str,
+        mut wanted: impl FnMut(&[NodeView]) -> bool,
+    ) -> Result<()> {
         let looking = async {
             while !wanted(&self.executions()) {
                 tokio::time::sleep(GLANCE).await;
@@ -155,7 +163,8 @@ impl TestHost {
     ///
     /// When none ever does.
     pub async fn doing(&self, what: &str) -> Result<()> {
-        let does = |node: &NodeView| node.activity.as_ref().is_some_and(|activity| activity.what == what);
+        let does =
+            |node: &NodeView| node.activity.as_ref().is_some_and(|activity| activity.what == what);
         self.until(what, |nodes| nodes.iter().any(does)).await
     }
 
@@ -185,7 +194,10 @@ impl TestHost {
     ///
     /// Names what is left.
     pub async fn settles(&self) -> Result<()> {
-        self.until("blocking calls return", |nodes| nodes.iter().all(|node| node.kind != Kind::Blocking)).await?;
+        self.until("blocking calls return", |nodes| {
+            nodes.iter().all(|node| node.kind != Kind::Blocking)
+        })
+        .await?;
         self.is_idle()
     }
 
@@ -253,8 +265,12 @@ impl TestHostBuilder {
     pub fn build(self) -> Result<TestHost> {
         let home = tempfile::Builder::new().prefix("checkrein-test-").tempdir()?;
         let (places, logs) = (Places::new(), Logs::new());
-        let compilation = Compilation::Child { program: self.program, arguments: vec![OsString::from("compile-child")] };
-        let configuration = Configuration::parse(&self.configuration, &home.path().join("checkrein.toml"))?;
+        let compilation = Compilation::Child {
+            program: self.program,
+            arguments: vec![OsString::from("compile-child")],
+        };
+        let configuration =
+            Configuration::parse(&self.configuration, &home.path().join("checkrein.toml"))?;
         let checkpoints = self.checkpoints.unwrap_or_else(|| Arc::new(places.clone()));
         let environment = self.environment;
         let mut builder: HostBuilder = Host::builder(compilation)

@@ -20,7 +20,10 @@ pub struct Plugin {
 impl Plugin {
     /// An agent that may call every tool and ask every model there is.
     pub fn agent(name: &str, component: impl Into<Vec<u8>>) -> Plugin {
-        Plugin { grants: "tools = [\"*\"]\nmodels = [\"*\"]".to_owned(), ..Plugin::new(name, "agent", component.into()) }
+        Plugin {
+            grants: "tools = [\"*\"]\nmodels = [\"*\"]".to_owned(),
+            ..Plugin::new(name, "agent", component.into())
+        }
     }
 
     /// A component with tools.

@@ -27,7 +27,8 @@ impl Footprint {
         let entries = |folder: &str| anyhow::Ok(fs::read_dir(folder)?.count());
         let status = fs::read_to_string("/proc/self/status")?;
         let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let resident = resident.and_then(|rest| rest.trim().strip_suffix(" kB")).context("no VmRSS")?;
+        let resident =
+            resident.and_then(|rest| rest.trim().strip_suffix(" kB")).context("no VmRSS")?;
         Ok(Footprint {
             threads: entries("/proc/self/task")?,
             files: entries("/proc/self/fd")?,

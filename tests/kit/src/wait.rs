@@ -13,5 +13,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 ///
 /// When [`PATIENCE`] is over.
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> Result<T> {
-    tokio::time::timeout(PATIENCE, future).await.map_err(|_| anyhow!("waited {PATIENCE:?} in vain: {what}"))
+    tokio::time::timeout(PATIENCE, future)
+        .await
+        .map_err(|_| anyhow!("waited {PATIENCE:?} in vain: {what}"))
 }

@@ -33,7 +33,9 @@ pub fn imports(world: World) -> Result<Vec<String>> {
             WorldItem::Interface { id, .. } => {
                 let interface = &resolve.interfaces[*id];
                 let name = interface.name.as_deref().context("an interface without a name")?;
-                functions.extend(interface.functions.keys().map(|function| format!("{name}.{function}")));
+                functions.extend(
+                    interface.functions.keys().map(|function| format!("{name}.{function}")),
+                );
             }
             WorldItem::Function(function) => functions.push(function.name.clone()),
             WorldItem::Type { .. } => {

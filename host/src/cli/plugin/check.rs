@@ -119,6 +119,7 @@ impl Checked {
         if manifest.kind == Kind::Tool {
             match host.tools_of(plugin).await {
                 Ok(tools) => {
+                    let tools = tools.specs();
                     let names: Vec<String> =
                         tools.iter().map(|tool| text::line(&tool.name, 80)).collect();
                     self.passes("tools", names.join(", "));

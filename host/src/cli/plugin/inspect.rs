@@ -95,7 +95,7 @@ impl Seen {
         let tools = match plugin.manifest().kind {
             checkrein::plugin::Kind::Agent => None,
             checkrein::plugin::Kind::Tool => {
-                let tools = host.tools_of(plugin).await;
+                let tools = host.tools_of(plugin).await.map(|tools| tools.specs());
                 Some(tools.map_err(|error| Problem::from(error).lines().join(": ")))
             }
         };

@@ -218,3 +218,19 @@ fn rejected(admission: Admission) -> Rejected {
         Admission::Rejected(rejected) => rejected,
     }
 }
+
+/// Whoever drives a call, a unit or a session's book may do so on any thread.
+#[tokio::test]
+async fn what_is_driven_can_move_between_threads() {
+    fn sent<T: Send>(value: T) -> T {
+        value
+    }
+    let host = Host::with_capacity(1, 1, 0);
+    let session = host.session("s");
+    let mut call = sent(host.slots.call(session.origin(), Policy::Queue));
+    let unit = sent(accepted(sent(call.submit(vec![session.child(0)])).await));
+    let ids = [unit.id()];
+    drop(sent(session.completions.ended(&ids)));
+    drop(sent(session.completions.next()));
+    sent(unit.finish()).await;
+}

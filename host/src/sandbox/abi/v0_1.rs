@@ -11,7 +11,8 @@ use crate::model::{Request, Response};
 use crate::sandbox::door::{Answer, Door};
 use crate::sandbox::guest::{AgentGuest, Guest, ToolGuest};
 use crate::sandbox::limits::LimitKind;
-use crate::sandbox::upward::{Above, ForAgent};
+use crate::sandbox::outcome::Ends;
+use crate::sandbox::upward::{Above, ForAgent, Waiting};
 use crate::sandbox::weigh::Weigh;
 
 mod agent_bindings {
@@ -73,6 +74,11 @@ fn said<T, U, H: Above>(door: &Door<H>, answer: Answer<T>, into: impl FnOnce(T) 
     }))
 }
 
+/// An answer that has no way to say that it is too large: half of it would be worse than none, so the run ends.
+fn whole<T>(answer: Answer<T>) -> wasmtime::Result<T> {
+    answer?.map_err(|_| Ends::Limit(LimitKind::CallBytes).into())
+}
+
 fn stop_record(stop: &crate::work::Stop) -> wit::types::Stop {
     wit::types::Stop {
         kind: stop.kind().to_string(),
@@ -96,13 +102,11 @@ impl<H: Above> wit::types::Host for Guest<H> {}
 
 impl<H: Above> wit::config::Host for Guest<H> {
     fn get(&mut self, key: String) -> wasmtime::Result<Option<String>> {
-        let answer = self.door().pass("config.get", key.len(), |host| Ok(host.plugin().config(&key)))?;
-        Ok(answer.unwrap_or_default())
+        whole(self.door().pass("config.get", key.len(), |host| Ok(host.plugin().config(&key))))
     }
 
     fn keys(&mut self) -> wasmtime::Result<Vec<String>> {
-        let answer = self.door().pass("config.keys", 0, |host| Ok(host.plugin().config_keys()))?;
-        Ok(answer.unwrap_or_default())
+        whole(self.door().pass("config.keys", 0, |host| Ok(host.plugin().config_keys())))
     }
 }
 
@@ -121,8 +125,7 @@ impl tool_bindings::checkrein::plugin::secrets::Host for ToolGuest {
 
 impl wit::run::Host for AgentGuest {
     fn current_task(&mut self) -> wasmtime::Result<wit::run::Task> {
-        let task = self.door().pass("run.current-task", 0, |host| Ok(host.0.task()))?;
-        let task = task.unwrap_or_default();
+        let task = whole(self.door().pass("run.current-task", 0, |host| Ok(host.0.task())))?;
         Ok(wit::run::Task {
             run_id: task.run_id,
             session_id: task.session_id,
@@ -155,7 +158,7 @@ impl wit::run::Host for AgentGuest {
     }
 
     async fn sleep(&mut self, milliseconds: u64) -> Said<()> {
-        let wait = |_: &ForAgent| -> crate::sandbox::upward::Waiting<()> {
+        let wait = |_: &ForAgent| -> Waiting<()> {
             Box::pin(async move {
                 tokio::time::sleep(Duration::from_millis(milliseconds)).await;
                 Ok(())
@@ -169,17 +172,25 @@ impl wit::run::Host for AgentGuest {
 impl wit::model::Host for AgentGuest {
     async fn complete(&mut self, request: wit::model::Request) -> Said<wit::model::Response> {
         self.door().check_tokens()?;
-        let left = self.door().tokens_left().map(|left| u32::try_from(left).unwrap_or(u32::MAX));
+        let left = self.door().tokens_left();
         let detail: Option<Arc<str>> = request.model.as_deref().map(Into::into);
         let request = match request_of(request, left) {
             Ok(request) => request,
             Err(failure) => return refuse(self.door(), "model.complete", 0, failure),
         };
         let bytes = request.messages.weight() + request.tools.weight();
-        let answer = self.door().wait("model.complete", detail, bytes, |host| host.0.complete(request)).await;
-        if let Ok(Ok(response)) = &answer {
-            self.door().charge_tokens(response.usage.total());
-        }
+        let bill = self.door().bill(bytes);
+        let ask = |host: &ForAgent| -> Waiting<Response> {
+            let waiting = host.0.complete(request);
+            Box::pin(async move {
+                let answer = waiting.await;
+                if let Ok(response) = &answer {
+                    bill.settle(response.usage.total());
+                }
+                answer
+            })
+        };
+        let answer = self.door().wait("model.complete", detail, bytes, ask).await;
         said(self.door(), answer, response_record)
     }
 }
@@ -276,9 +287,16 @@ fn refuse<U, H: Above>(door: &Door<H>, call: &'static str, bytes: usize, failure
     said(door, door.pass(call, bytes, |_| Err::<Infallible, _>(failure)), |never| match never {})
 }
 
-fn request_of(request: wit::model::Request, tokens_left: Option<u32>) -> Result<Request, Failure> {
+/// The answer's bound under a token budget, where the guest names none: what is left may be far more than any model
+/// can say at once.
+const USUAL_OUTPUT: u32 = 8_192;
+
+fn request_of(request: wit::model::Request, tokens_left: Option<u64>) -> Result<Request, Failure> {
     let messages = request.messages.into_iter().map(message_of).collect::<Result<_, _>>()?;
-    let most = [request.max_output_tokens, tokens_left].into_iter().flatten().min();
+    let most = match tokens_left.map(|left| u32::try_from(left).unwrap_or(u32::MAX)) {
+        Some(left) => Some(request.max_output_tokens.unwrap_or(USUAL_OUTPUT).min(left)),
+        None => request.max_output_tokens,
+    };
     Ok(Request {
         model: request.model,
         messages,

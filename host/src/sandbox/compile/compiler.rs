@@ -67,7 +67,8 @@ enum Place {
 }
 
 impl Compiler {
-    /// Compiles in a child process: `program` with these arguments must run [`child_main`](super::child_main).
+    /// Compiles in a child process: `program` with these arguments must run [`child_main`](super::child_main). It is a
+    /// whole path: with the environment and the directory of the child, no other would be found.
     ///
     /// The child gets no environment but a number of threads, no open files but its three streams, a process group
     /// of its own (so that Ctrl-C on a terminal reaches only us, and we decide), and `/` as its directory.

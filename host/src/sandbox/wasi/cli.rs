@@ -26,7 +26,9 @@ const LINE: usize = 8 << 10;
 
 impl environment::Host for WasiState {
     fn get_environment(&mut self) -> wasmtime::Result<Vec<(String, String)>> {
-        Ok(self.reach.environment.clone())
+        let environment = &self.reach.environment;
+        self.gate.charge(environment.iter().map(|(name, value)| name.len() + value.len()).sum())?;
+        Ok(environment.clone())
     }
 
     fn get_arguments(&mut self) -> wasmtime::Result<Vec<String>> {
@@ -127,6 +129,9 @@ impl terminal_output::HostTerminalOutput for WasiState {
 }
 
 /// Standard output or error. Its clones, one for each stream that the guest asks for, share one line.
+///
+/// The start of a line is handed over by `flush` when the run ends in order. When a run is cut it is dropped: whoever drops the store
+/// then is the thread that stops runs, which must not wait for, nor panic in, whoever takes the log lines.
 #[derive(Clone)]
 pub(super) struct Output(Arc<Mutex<Lines>>);
 
@@ -142,7 +147,7 @@ impl Output {
         Output(Arc::new(Mutex::new(Lines { name, gate, open: Vec::new() })))
     }
 
-    /// Hands over the line that has not ended yet.
+    /// Hands over the line that has not ended yet. (A guest's own flush does not: it would tear lines apart.)
     pub(super) fn flush(&mut self) -> wasmtime::Result<()> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).end_line(b"")
     }
@@ -174,13 +179,6 @@ impl Lines {
         let mut line = std::mem::take(&mut self.open);
         line.extend_from_slice(last);
         if line.is_empty() { Ok(()) } else { self.gate.print(self.name, &line) }
-    }
-}
-
-impl Drop for Lines {
-    fn drop(&mut self) {
-        // The run is over; a used-up budget has nobody left to end.
-        self.end_line(b"").ok();
     }
 }
 
@@ -228,10 +226,18 @@ mod tests {
         output.flush().unwrap();
         output.flush().unwrap();
         assert_eq!(gate.printed().len(), 4);
-        write(&mut output, b"rest");
+        assert_eq!(gate.printed()[3], "stdout: three");
+    }
+
+    #[test]
+    fn dropping_the_output_calls_nobody() {
+        let gate = TestGate::new();
+        let mut output = Output::new("stdout", gate.clone());
+        let other = output.clone();
+        write(&mut output, b"whole\nhalf");
         drop(output);
         drop(other);
-        assert_eq!(gate.printed()[3..], ["stdout: three", "stdout: rest"]);
+        assert_eq!(gate.printed(), ["stdout: whole"]);
     }
 
     #[test]

@@ -4,12 +4,17 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use futures::FutureExt as _;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
 use super::http::Answer;
 
-/// A future that the gate spawns.
+/// Blocking calls of one run at work at one time. All runs share the places of the host; this keeps one whose calls are slow from
+/// taking them all.
+pub(crate) const CALLS_OF_A_RUN: usize = 8;
+
+/// A future that the gate spawns, or that it makes for somebody to wait on.
 pub(crate) type Task<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// What WASI calls pass through. The door implements it, once for each run.
@@ -32,11 +37,19 @@ pub(crate) trait Gate: Send + Sync + 'static {
     /// Tells why something was refused, for the log of the run: the codes that WASI has for it say too little.
     fn denied(&self, reason: &str);
 
-    /// Runs a call that may block, on the bounded pool. It holds a share of the run's work until it has returned.
+    /// Waits for a place for one blocking call. Dropping the future gives the wait up.
+    fn place(&self) -> Task<Result<Place, Closed>>;
+
+    /// Runs a call that may block, on the bounded pool. It holds its place and a share of the run's work until it has returned.
     ///
     /// # Errors
-    /// Too many such calls are at work, or the pool is closed.
-    fn blocking(&self, what: &'static str, job: Box<dyn FnOnce() + Send>) -> Result<(), Busy>;
+    /// The run takes no further calls.
+    fn blocking(
+        &self,
+        what: &'static str,
+        place: Place,
+        job: Box<dyn FnOnce() + Send>,
+    ) -> Result<(), Closed>;
 
     /// Spawns the connection of a request on the control runtime, with a share of the run's work. Aborted by its handle.
     fn spawn_connection(&self, what: &'static str, task: Task<()>) -> JoinHandle<()>;
@@ -60,7 +73,23 @@ impl From<OwnedSemaphorePermit> for FilePermit {
     }
 }
 
-/// Runs `job` on the gate's pool and waits for it.
+/// A place for one blocking call: one of the run's and one of the host's. Both are given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) of_run: OwnedSemaphorePermit,
+    pub(crate) of_host: OwnedSemaphorePermit,
+}
+
+impl Place {
+    /// Waits for both. The run's comes first: a run that waits for its own calls keeps no place from the others.
+    pub(crate) async fn wait(run: Arc<Semaphore>, host: Arc<Semaphore>) -> Result<Place, Closed> {
+        let of_run = run.acquire_owned().await.map_err(|_| Closed)?;
+        let of_host = host.acquire_owned().await.map_err(|_| Closed)?;
+        Ok(Place { of_run, of_host })
+    }
+}
+
+/// Runs `job` on the gate's pool and waits for it, and for a place before it.
 ///
 /// # Cancel safety
 /// A job that has not begun when the future is dropped does not run; one that has begun is finished by the pool, its result is lost.
@@ -72,7 +101,7 @@ where
     start_in_pool(gate, what, job)?.finish().await
 }
 
-/// Runs `job` on the gate's pool and does not wait for it.
+/// Runs `job` on the gate's pool and does not wait for it. When no place is free, it begins while somebody waits for its result.
 pub(super) fn start_in_pool<R, F>(
     gate: &Arc<dyn Gate>,
     what: &'static str,
@@ -82,25 +111,49 @@ where
     R: Send + 'static,
     F: FnOnce() -> io::Result<R> + Send + 'static,
 {
-    let (sender, receiver) = oneshot::channel();
-    let run = move || {
+    let (sender, result) = oneshot::channel();
+    let run = Box::new(move || {
         if !sender.is_closed() {
             // Nobody may be left to read the result: the guest was stopped meanwhile.
             sender.send(job()).ok();
         }
-    };
-    gate.blocking(what, Box::new(run))
-        .map_err(|Busy| io::Error::from(io::ErrorKind::ResourceBusy))?;
-    Ok(Job(receiver))
+    });
+    let mut job = Job { waiting: Some(Waiting { gate: gate.clone(), what, run }), result };
+    if let Some(place) = gate.place().now_or_never() {
+        job.start(place)?;
+    }
+    Ok(job)
 }
 
-/// A job on the pool that has not been waited for.
-pub(super) struct Job<R>(oneshot::Receiver<io::Result<R>>);
+/// A job for the pool that has not been waited for.
+pub(super) struct Job<R> {
+    /// What is to run; none once it was given to the pool.
+    waiting: Option<Waiting>,
+    result: oneshot::Receiver<io::Result<R>>,
+}
+
+struct Waiting {
+    gate: Arc<dyn Gate>,
+    what: &'static str,
+    run: Box<dyn FnOnce() + Send>,
+}
 
 impl<R> Job<R> {
-    /// Waits for the result. May be dropped and called again until it has given one.
+    fn start(&mut self, place: Result<Place, Closed>) -> io::Result<()> {
+        if let Some(Waiting { gate, what, run }) = self.waiting.take() {
+            gate.blocking(what, place?, run)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for a place, then for the result. May be dropped and called again until it has given one.
     pub(super) async fn finish(&mut self) -> io::Result<R> {
-        match (&mut self.0).await {
+        if let Some(waiting) = &mut self.waiting {
+            // The wait is not kept from one call to the next: a place that nobody fetches would be lost to everyone.
+            let place = waiting.gate.place().await;
+            self.start(place)?;
+        }
+        match (&mut self.result).await {
             Ok(result) => result,
             // The job died without a result: the pool was closed before it began, or it panicked.
             Err(_) => Err(io::Error::other("the call was lost")),
@@ -108,7 +161,44 @@ impl<R> Job<R> {
     }
 }
 
-/// No further blocking call is taken at present.
+/// The run is at its end and takes no further blocking calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("too many blocking calls are at work")]
-pub(crate) struct Busy;
+#[error("the run takes no further calls")]
+pub(crate) struct Closed;
+
+impl From<Closed> for io::Error {
+    fn from(closed: Closed) -> io::Error {
+        io::Error::other(closed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_with_many_slow_calls_leaves_places_to_the_others() {
+        let host = Arc::new(Semaphore::new(CALLS_OF_A_RUN + 1));
+        let (one, other) =
+            (Arc::new(Semaphore::new(CALLS_OF_A_RUN)), Arc::new(Semaphore::new(CALLS_OF_A_RUN)));
+        let wait = |run: &Arc<Semaphore>| Box::pin(Place::wait(run.clone(), host.clone()));
+        let mut slow: Vec<Place> =
+            (0..CALLS_OF_A_RUN).map(|_| wait(&one).now_or_never().unwrap().unwrap()).collect();
+        let mut next = wait(&one);
+        assert!((&mut next).now_or_never().is_none());
+        let last = wait(&other).now_or_never().unwrap().unwrap();
+        let mut third = wait(&other);
+        assert!((&mut third).now_or_never().is_none());
+        drop(last);
+        assert!((&mut third).now_or_never().is_some());
+        slow.pop();
+        assert!((&mut next).now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_wait_that_is_given_up_leaves_its_place() {
+        let (run, host) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(0)));
+        assert!(Place::wait(run.clone(), host).now_or_never().is_none());
+        assert_eq!(run.available_permits(), 1);
+    }
+}

@@ -1,4 +1,17 @@
 //! Links every interface, one by one, so that the gate hears the name of each that a guest enters.
+//!
+//! What is charged as bytes across the door, in both directions and by the interface itself:
+//!
+//! - streams and files: every byte that is read, written, skipped, spliced or zeroed; for a listed entry its name and a bit more;
+//! - `wasi:filesystem`: every path, the target of a link, the names of the granted directories;
+//! - `wasi:cli`: the environment. Output is charged as written to a stream, and as log text when a line is handed over;
+//! - `wasi:random`: every byte that comes in a list;
+//! - `wasi:sockets`: looked-up names;
+//! - `wasi:http`: names and values of fields, method, path and authority as they are set, the heads of requests and answers.
+//!
+//! Not charged: handles, numbers, times, addresses, error texts, the scheme of a request (64 bytes at most), and what a guest reads
+//! back of its own request. None of them is longer than what was charged before or than some hundred bytes. What one call may bring
+//! at all is bounded by the store (`call_bytes`).
 
 use wasmtime::StoreContextMut;
 use wasmtime::component::{HasData, Linker, Resource, ResourceTable};
@@ -10,6 +23,7 @@ use wasmtime_wasi_http::p2::bindings as http_bindings;
 use wasmtime_wasi_http::p2::bindings::http::types as http_types;
 use wasmtime_wasi_io::bindings::wasi::io;
 
+use super::http;
 use super::state::WasiState;
 
 /// Store data that holds a [`WasiState`].
@@ -33,7 +47,7 @@ impl HasData for Table {
 }
 
 impl WasiState {
-    fn enter(&mut self, interface: &'static str) -> &mut WasiState {
+    pub(super) fn enter(&mut self, interface: &'static str) -> &mut WasiState {
         self.gate.enter(interface);
         self
     }
@@ -112,6 +126,9 @@ pub(crate) fn add_to_linker<T: HasWasi + 'static>(l: &mut Linker<T>) -> wasmtime
     http_types::add_to_linker::<T, WasiHttp>(l, &(&options).into(), |t| {
         t.wasi().enter("wasi:http/types").http()
     })?;
+    l.allow_shadowing(true);
+    http::bound(&mut l.instance("wasi:http/types@0.2.12")?)?;
+    l.allow_shadowing(false);
     // The generated function wants all of `wasi:http/types` from whoever handles a request, so this one is linked by hand.
     let handle = |mut store: StoreContextMut<'_, T>,
                   (request, options): (Resource<_>, Option<Resource<_>>)| {

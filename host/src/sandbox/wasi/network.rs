@@ -226,9 +226,6 @@ impl Network {
         let lookup = self.outside.resolver().resolve(name, &self.gate);
         let mut found = match tokio::time::timeout(LOOKUP_TIME, lookup).await {
             Ok(Ok(found)) => found,
-            Ok(Err(error)) if error.kind() == io::ErrorKind::ResourceBusy => {
-                return Err(Refusal::Busy);
-            }
             Ok(Err(_)) => return Err(Refusal::Unknown),
             Err(_) => return Err(Refusal::Timeout),
         };
@@ -285,9 +282,6 @@ pub(super) enum Refusal {
     /// The lookup took too long.
     #[error("the lookup took too long")]
     Timeout,
-    /// Too many lookups are at work.
-    #[error("too many lookups are at work")]
-    Busy,
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
+use tokio::sync::Semaphore;
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::clocks::{WasiClocksCtx, WasiClocksCtxView};
 use wasmtime_wasi::random::WasiRandomCtx;
@@ -36,6 +37,8 @@ pub(crate) struct WasiState {
     random: Option<Box<WasiRandomCtx>>,
     /// Made when the guest first tries UDP. Allows nothing.
     no_sockets: Option<WasiSocketsCtx>,
+    /// Places for bodies of requests, each held for as long as bytes may wait in it.
+    pub(super) bodies: Arc<Semaphore>,
     http: WasiHttpCtx,
     hooks: http::Hooks,
 }
@@ -50,6 +53,8 @@ impl WasiState {
     ) -> WasiState {
         let mut table = ResourceTable::new();
         table.set_max_capacity(RESOURCES);
+        let mut http = WasiHttpCtx::new();
+        http.set_field_size_limit(http::FIELDS_BYTES);
         WasiState {
             table,
             gate,
@@ -61,7 +66,8 @@ impl WasiState {
             clocks: None,
             random: None,
             no_sockets: None,
-            http: WasiHttpCtx::new(),
+            bodies: Arc::new(Semaphore::new(http::BODIES)),
+            http,
             hooks: http::Hooks,
         }
     }
@@ -83,12 +89,13 @@ impl WasiState {
                 Ok(Directories::open(&wanted))
             })
             .await;
-            opened.map_err(ReachError::Busy)??
+            opened.map_err(ReachError::Ended)??
         };
         Ok(WasiState::new(reach, directories, gate, outside))
     }
 
-    /// Hands over what the guest printed without ending the line. Dropping the state does so too, and swallows the error.
+    /// Hands over what the guest printed without ending the line. For the orderly end of a run: what is left when the state is
+    /// dropped is lost.
     ///
     /// # Errors
     /// The budget for log text is used up.

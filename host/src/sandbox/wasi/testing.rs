@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use super::gate::{Busy, FilePermit, Gate, Task};
+use super::gate::{CALLS_OF_A_RUN, Closed, FilePermit, Gate, Place, Task};
 use super::http::Answer;
 use super::network::Resolver;
 
@@ -24,7 +24,9 @@ pub(super) struct TestGate {
     pub(super) blocked: AtomicUsize,
     budget: AtomicUsize,
     print_budget: AtomicUsize,
-    pub(super) blocking_places: AtomicUsize,
+    calls: Arc<Semaphore>,
+    /// Stands in for the places of the host.
+    pub(super) blocking: Arc<Semaphore>,
     pub(super) files: Arc<Semaphore>,
 }
 
@@ -37,7 +39,8 @@ impl TestGate {
             blocked: AtomicUsize::new(0),
             budget: AtomicUsize::new(usize::MAX),
             print_budget: AtomicUsize::new(usize::MAX),
-            blocking_places: AtomicUsize::new(usize::MAX),
+            calls: Arc::new(Semaphore::new(CALLS_OF_A_RUN)),
+            blocking: Arc::new(Semaphore::new(64)),
             files: Arc::new(Semaphore::new(64)),
         })
     }
@@ -85,12 +88,21 @@ impl Gate for TestGate {
         self.denied.lock().unwrap().push(reason.to_owned());
     }
 
-    fn blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) -> Result<(), Busy> {
-        if self.blocking_places.load(Ordering::Relaxed) == 0 {
-            return Err(Busy);
-        }
+    fn place(&self) -> Task<Result<Place, Closed>> {
+        Box::pin(Place::wait(self.calls.clone(), self.blocking.clone()))
+    }
+
+    fn blocking(
+        &self,
+        _what: &'static str,
+        place: Place,
+        job: Box<dyn FnOnce() + Send>,
+    ) -> Result<(), Closed> {
         self.blocked.fetch_add(1, Ordering::Relaxed);
-        drop(Handle::current().spawn_blocking(job));
+        drop(Handle::current().spawn_blocking(move || {
+            let _place = place;
+            job();
+        }));
         Ok(())
     }
 

@@ -52,6 +52,26 @@ fn a_refused_adoption_moves_nobody() {
     assert_eq!(owner(&tree, below.id()), Some(unit.id()));
 }
 
+/// Rule W8: a claimed execution and an open managed worker of one session count as one piece of work.
+#[test]
+fn a_turn_and_a_worker_of_one_session_are_one_piece() {
+    let (tree, root, session, registry) = session();
+    assert_eq!(tree.pieces(tree.root()), 0);
+    let turn = session.open(Kind::Turn, "turn").unwrap();
+    let worker = session.open(Kind::Worker, "worker").unwrap();
+    let _tool = turn.open(Kind::ToolCall, "tool").unwrap();
+    assert_eq!(tree.pieces(tree.root()), 1);
+    let unit = registry.open(Kind::Unit, "unit").unwrap();
+    let _child = unit.open(Kind::Child, "child").unwrap();
+    let other = root.open(Kind::Session, "other").unwrap();
+    let _other_worker = other.open(Kind::Worker, "worker").unwrap();
+    assert_eq!((tree.pieces(tree.root()), tree.pieces(session.id())), (3, 2));
+    drop(turn);
+    assert_eq!(tree.pieces(session.id()), 2, "the turn lingers for its tool, and the worker is open");
+    drop(worker);
+    assert_eq!(tree.pieces(session.id()), 2);
+}
+
 /// Rule W2: the figure, the list and the reach of a stop are the same.
 #[test]
 fn what_is_counted_is_what_is_listed_and_what_is_stopped() {

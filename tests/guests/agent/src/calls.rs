@@ -13,7 +13,9 @@ pub(crate) fn call(run: &Run, import: &str) {
         "model.complete" => drop(run.complete(Request::ask("anything"))),
         "tools.list-tools" => drop(run.tools()),
         "tools.call" => drop(run.call([])),
-        "delegate.run" => drop(run.delegate(DelegateRequest::new(vec![ChildTask::new("anything")]))),
+        "delegate.run" => {
+            drop(run.delegate(DelegateRequest::new(vec![ChildTask::new("anything")])))
+        }
         "delegate.status" => drop(run.delegations(&[])),
         "delegate.wait" => drop(run.wait(&["d1".to_owned()])),
         "delegate.stop" => drop(run.stop(&["d1".to_owned()], "enough")),
@@ -42,7 +44,9 @@ pub(crate) fn emit(_kind: &str, _payload: &str) -> Result<(), Failure> {
 }
 
 #[cfg(target_arch = "wasm32")]
-use checkrein_guest::__private::agent::checkrein::plugin::config::{get as config_get, keys as config_keys};
+use checkrein_guest::__private::agent::checkrein::plugin::config::{
+    get as config_get, keys as config_keys,
+};
 
 #[cfg(not(target_arch = "wasm32"))]
 fn config_get(_key: &str) {}

@@ -134,7 +134,12 @@ impl Agent {
             "recall" => self.say(run.memory_get::<String>(rest)?.unwrap_or_default()),
             "history" => {
                 let said = run.history(number(rest) as u32)?;
-                self.say(said.iter().map(|message| message.text.as_str()).collect::<Vec<_>>().join(" / "));
+                self.say(
+                    said.iter()
+                        .map(|message| message.text.as_str())
+                        .collect::<Vec<_>>()
+                        .join(" / "),
+                );
             }
             "config" => self.say(run.config::<Value>()?.to_string()),
             // One import, over and over: says that it has begun, and never ends.
@@ -154,7 +159,9 @@ impl Agent {
 
 fn shown(failure: &Failure) -> String {
     match &failure.stop {
-        Some(stop) => format!("{} | {} | {} | {}", failure.code, stop.kind, stop.message, stop.issuer),
+        Some(stop) => {
+            format!("{} | {} | {} | {}", failure.code, stop.kind, stop.message, stop.issuer)
+        }
         None => failure.code.clone(),
     }
 }

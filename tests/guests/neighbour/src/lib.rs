@@ -10,7 +10,12 @@ struct Neighbour;
 
 impl Agent for Neighbour {
     fn run(&self, run: &Run) -> Result<String, Failure> {
-        let rounds: u64 = run.task().goal.trim().parse().map_err(|_| Failure::invalid("not a number of rounds"))?;
+        let rounds: u64 = run
+            .task()
+            .goal
+            .trim()
+            .parse()
+            .map_err(|_| Failure::invalid("not a number of rounds"))?;
         let mut sum = 0xcbf2_9ce4_8422_2325_u64;
         for round in 0..rounds {
             if round == rounds / 2 {
@@ -18,7 +23,8 @@ impl Agent for Neighbour {
             }
             let key = format!("key-{}", round % 16);
             run.memory_set_bytes(&key, &(sum ^ round).to_le_bytes())?;
-            let back = run.memory_get_bytes(&key)?.ok_or_else(|| Failure::failed("the memory forgot"))?;
+            let back =
+                run.memory_get_bytes(&key)?.ok_or_else(|| Failure::failed("the memory forgot"))?;
             for byte in back {
                 sum = (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
             }

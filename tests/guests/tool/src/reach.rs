@@ -78,7 +78,12 @@ pub(crate) fn connect(host: &str, port: u16, cx: &ToolContext) -> Result<Output,
 
 /// A GET over `wasi:http` that follows redirects, as a guest of bad faith would: anywhere.
 #[cfg(target_arch = "wasm32")]
-pub(crate) fn fetch(host: &str, port: u16, path: &str, cx: &ToolContext) -> Result<Output, Failure> {
+pub(crate) fn fetch(
+    host: &str,
+    port: u16,
+    path: &str,
+    cx: &ToolContext,
+) -> Result<Output, Failure> {
     use wasip2::http::outgoing_handler::handle;
     use wasip2::http::types::{Fields, OutgoingRequest, Scheme};
     use wasip2::io::streams::StreamError;
@@ -128,6 +133,11 @@ pub(crate) fn fetch(host: &str, port: u16, path: &str, cx: &ToolContext) -> Resu
 }
 
 #[cfg(not(target_arch = "wasm32"))]
-pub(crate) fn fetch(_host: &str, _port: u16, _path: &str, _cx: &ToolContext) -> Result<Output, Failure> {
+pub(crate) fn fetch(
+    _host: &str,
+    _port: u16,
+    _path: &str,
+    _cx: &ToolContext,
+) -> Result<Output, Failure> {
     Err(Failure::failed("only in a sandbox"))
 }

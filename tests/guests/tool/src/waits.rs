@@ -48,7 +48,10 @@ pub(crate) fn sleep(how: &str, cx: &ToolContext) -> Result<Output, Failure> {
         "std" => std::thread::sleep(Duration::from_nanos(HOURS)),
         "block" => monotonic_clock::subscribe_duration(HOURS).block(),
         "poll" => {
-            let (one, other) = (monotonic_clock::subscribe_duration(HOURS), monotonic_clock::subscribe_duration(HOURS));
+            let (one, other) = (
+                monotonic_clock::subscribe_duration(HOURS),
+                monotonic_clock::subscribe_duration(HOURS),
+            );
             wasip2::io::poll::poll(&[&one, &other]);
         }
         _ => panic!("there is no way `{how}` to sleep"),

@@ -196,7 +196,7 @@ pub(crate) enum ReachError {
         /// What the operating system says.
         source: io::Error,
     },
-    /// The pool takes no further call at present.
+    /// The run ends before they are open.
     #[error("cannot open the granted directories: {0}")]
-    Busy(io::Error),
+    Ended(io::Error),
 }

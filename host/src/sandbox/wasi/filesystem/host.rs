@@ -89,6 +89,7 @@ impl WasiState {
         flags: PathFlags,
         path: String,
     ) -> FsResult<attributes::Facts> {
+        self.charge_file(path.len())?;
         let directory = self.directory(fd)?;
         if let Some(facts) = quick::look(&directory, &path, flags) {
             return facts.map_err(failed);
@@ -108,6 +109,7 @@ impl preopens::Host for WasiState {
     fn get_directories(&mut self) -> wasmtime::Result<Vec<(Resource<types::Descriptor>, String)>> {
         let mut all = Vec::new();
         for granted in self.directories.0.iter().flat_map(|granted| granted.iter()) {
+            self.gate.charge(granted.mount.len())?;
             let ours = self.table.push(Descriptor::Directory(granted.directory.clone()))?;
             all.push((Resource::new_own(ours.rep()), granted.mount.clone()));
         }
@@ -260,6 +262,7 @@ impl types::HostDescriptor for WasiState {
         fd: Resource<types::Descriptor>,
         path: String,
     ) -> FsResult<()> {
+        self.charge_file(path.len())?;
         let directory = self.writable_directory(&fd)?;
         self.on_pool("makes a directory", move || directory.open.dir.create_dir(path)).await
     }
@@ -285,6 +288,7 @@ impl types::HostDescriptor for WasiState {
         accessed: NewTimestamp,
         modified: NewTimestamp,
     ) -> FsResult<()> {
+        self.charge_file(path.len())?;
         let directory = self.writable_directory(&fd)?;
         let times = attributes::timestamps(accessed, modified)?;
         let set = move || attributes::set_times_at(&directory.open.dir, &path, flags, &times);
@@ -299,6 +303,7 @@ impl types::HostDescriptor for WasiState {
         new_fd: Resource<types::Descriptor>,
         new_path: String,
     ) -> FsResult<()> {
+        self.charge_file(old_path.len() + new_path.len())?;
         let old = self.writable_directory(&fd)?;
         let new = self.writable_directory(&new_fd)?;
         if flags.contains(PathFlags::SYMLINK_FOLLOW) {
@@ -316,6 +321,7 @@ impl types::HostDescriptor for WasiState {
         open_flags: OpenFlags,
         flags: DescriptorFlags,
     ) -> FsResult<Resource<types::Descriptor>> {
+        self.charge_file(path.len())?;
         let directory = self.directory(&fd)?;
         let sync = DescriptorFlags::FILE_INTEGRITY_SYNC
             | DescriptorFlags::DATA_INTEGRITY_SYNC
@@ -362,9 +368,11 @@ impl types::HostDescriptor for WasiState {
         fd: Resource<types::Descriptor>,
         path: String,
     ) -> FsResult<String> {
+        self.charge_file(path.len())?;
         let directory = self.directory(&fd)?;
         let target =
             self.on_pool("reads a link", move || directory.open.dir.read_link(path)).await?;
+        self.charge_file(target.as_os_str().len())?;
         target.into_os_string().into_string().map_err(|_| ErrorCode::IllegalByteSequence.into())
     }
 
@@ -373,6 +381,7 @@ impl types::HostDescriptor for WasiState {
         fd: Resource<types::Descriptor>,
         path: String,
     ) -> FsResult<()> {
+        self.charge_file(path.len())?;
         let directory = self.writable_directory(&fd)?;
         self.on_pool("removes a directory", move || directory.open.dir.remove_dir(path)).await
     }
@@ -384,6 +393,7 @@ impl types::HostDescriptor for WasiState {
         new_fd: Resource<types::Descriptor>,
         new_path: String,
     ) -> FsResult<()> {
+        self.charge_file(old_path.len() + new_path.len())?;
         let old = self.writable_directory(&fd)?;
         let new = self.writable_directory(&new_fd)?;
         self.on_pool("renames a file", move || {
@@ -398,6 +408,7 @@ impl types::HostDescriptor for WasiState {
         target: String,
         link_path: String,
     ) -> FsResult<()> {
+        self.charge_file(target.len() + link_path.len())?;
         let directory = self.writable_directory(&fd)?;
         if !stays_below(&link_path, &target) {
             return Err(ErrorCode::NotPermitted.into());
@@ -410,6 +421,7 @@ impl types::HostDescriptor for WasiState {
         fd: Resource<types::Descriptor>,
         path: String,
     ) -> FsResult<()> {
+        self.charge_file(path.len())?;
         let directory = self.writable_directory(&fd)?;
         self.on_pool("removes a file", move || directory.open.dir.remove_file(path)).await
     }

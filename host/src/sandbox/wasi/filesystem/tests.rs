@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use rustix::fs::{CWD, FileType as NodeType, Mode, mknodat};
 use tempfile::TempDir;
 use wasmtime::component::Resource;
@@ -589,22 +590,24 @@ async fn open_files_are_limited_and_places_come_back() {
 }
 
 #[tokio::test]
-async fn a_full_pool_is_an_error_code() {
+async fn a_full_pool_is_waited_for() {
     let dir = tree();
     let mut guest = Guest::without_quick_answers(&dir.path().join("work"), Access::ReadWrite).await;
     let file = guest.open("file", OpenFlags::empty(), READ | WRITE).await.unwrap();
-    guest.gate.blocking_places.store(0, Ordering::Relaxed);
-    refused(guest.open("file", OpenFlags::empty(), READ).await, ErrorCode::Busy);
-    let stream = code(guest.wasi.read_via_stream(Resource::new_borrow(file), 0)).unwrap().rep();
-    let error = guest.wasi.blocking_read(Resource::new_borrow(stream), 3).await.unwrap_err();
-    assert!(matches!(error, StreamError::LastOperationFailed(_)), "{error}");
     let out = code(guest.wasi.write_via_stream(Resource::new_borrow(file), 0)).unwrap().rep();
-    let error = guest
-        .wasi
-        .blocking_write_and_flush(Resource::new_borrow(out), b"x".to_vec())
-        .await
-        .unwrap_err();
-    assert!(matches!(error, StreamError::LastOperationFailed(_)), "{error}");
+    let gate = guest.gate.clone();
+    let all = gate.blocking.clone().acquire_many_owned(64).await.unwrap();
+    // A stream takes the bytes at once and writes them when there is a place.
+    HostOutputStream::write(&mut guest.wasi, Resource::new_borrow(out), b"J".to_vec()).unwrap();
+    let permit = HostOutputStream::check_write(&mut guest.wasi, Resource::new_borrow(out));
+    assert_eq!(permit.unwrap(), 0);
+    let before = gate.blocked.load(Ordering::Relaxed);
+    // Given up in the middle, as by a stop.
+    assert!(guest.read_all("file").now_or_never().is_none());
+    assert_eq!(gate.blocked.load(Ordering::Relaxed), before, "nothing began");
+    drop(all);
+    streams_drop_output(&mut guest.wasi, out).await;
+    assert_eq!(guest.read_all("file").await.unwrap(), b"Jello");
 }
 
 #[tokio::test]

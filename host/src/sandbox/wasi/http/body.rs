@@ -1,4 +1,4 @@
-//! The body of an answer, which must not keep the guest waiting for ever.
+//! The body of an answer, which must not keep the guest waiting for ever, and that of a request, which holds a place.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Sleep;
 use wasmtime_wasi_http::Error;
+use wasmtime_wasi_http::p2::body::HyperOutgoingBody;
 
 use super::exchange::failed;
 
@@ -55,5 +57,38 @@ impl Body for Timed {
 
     fn size_hint(&self) -> SizeHint {
         self.incoming.size_hint()
+    }
+}
+
+/// What a guest writes to a request. Holds one of the run's places for such bodies for as long as bytes may wait in it.
+pub(super) struct Placed {
+    body: HyperOutgoingBody,
+    #[expect(dead_code, reason = "held for its drop")]
+    place: OwnedSemaphorePermit,
+}
+
+impl Placed {
+    pub(super) fn new(body: HyperOutgoingBody, place: OwnedSemaphorePermit) -> Placed {
+        Placed { body, place }
+    }
+}
+
+impl Body for Placed {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

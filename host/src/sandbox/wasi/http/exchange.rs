@@ -152,7 +152,6 @@ fn refused(refusal: Refusal) -> Error {
         Refusal::NotPublic => Error::DestinationIpProhibited,
         Refusal::Unknown => Error::DnsError { rcode: Some(refusal.to_string()), info_code: None },
         Refusal::Timeout => Error::DnsTimeout,
-        Refusal::Busy => Error::InternalError(Some(refusal.to_string())),
     }
 }
 

@@ -1,5 +1,5 @@
 //! `wasi:http/outgoing-handler`: one request, one checked connection, one answer. The types of `wasi:http` are those of
-//! wasmtime-wasi-http; how a request is made is ours.
+//! wasmtime-wasi-http, with bounds; how a request is made is ours.
 //!
 //! ```text
 //!   handle ─▶ Plan: valid? granted? a place free? ─▶ task: look up, check, connect, TLS, send ─▶ answer
@@ -12,6 +12,7 @@
 mod body;
 mod exchange;
 mod plan;
+mod types;
 #[cfg(test)]
 mod tests;
 
@@ -32,6 +33,7 @@ use super::state::WasiState;
 pub(super) use exchange::connector;
 use exchange::{Times, exchange};
 use plan::Plan;
+pub(super) use types::{BODIES, FIELDS_BYTES, bound};
 
 /// What a request gives: the answer with the task that carries its connection, or why there is none.
 pub(crate) type Answer =
@@ -113,6 +115,14 @@ pub(super) struct Hooks;
 impl WasiHttpHooks for Hooks {
     fn is_forbidden_header(&mut self, name: &HeaderName) -> bool {
         DEFAULT_FORBIDDEN_HEADERS.contains(name)
+    }
+
+    fn p2_outgoing_body_buffer_chunks(&mut self) -> usize {
+        1
+    }
+
+    fn p2_outgoing_body_chunk_size(&mut self) -> usize {
+        types::CHUNK
     }
 
     /// Never called: requests are made by our own `handle`.

@@ -11,7 +11,7 @@ use wasmtime_wasi_http::p2::types::HostOutgoingRequest;
 use super::super::network::Host;
 
 /// Bytes of the path and the query.
-const TARGET_BYTES: usize = 16 << 10;
+pub(super) const TARGET_BYTES: usize = 16 << 10;
 
 /// A request and its destination.
 #[derive(Debug)]

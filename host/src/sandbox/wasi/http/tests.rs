@@ -17,7 +17,7 @@ use wasmtime::component::Resource;
 use wasmtime_wasi_http::FieldMap;
 use wasmtime_wasi_http::p2::bindings::http::types::{
     ErrorCode, HostFutureIncomingResponse as _, HostIncomingBody as _, HostIncomingResponse as _,
-    HostOutgoingBody, HostOutgoingRequest as _, Method, Scheme,
+    HostOutgoingBody, Method, Scheme,
 };
 use wasmtime_wasi_http::p2::types::{HostFutureIncomingResponse, HostOutgoingRequest};
 use wasmtime_wasi_io::bindings::wasi::io::streams::{HostInputStream, HostOutputStream};
@@ -199,7 +199,7 @@ async fn a_body_is_sent_as_the_guest_writes_it() {
     let mut guest = Guest::new(ANY);
     let request = guest.request(Scheme::Http, &address, "/");
     guest.wasi.table.get_mut(&request).unwrap().method = Method::Post;
-    let body = guest.wasi.http().body(Resource::new_borrow(request.rep())).unwrap().unwrap();
+    let body = guest.wasi.request_body(&Resource::new_borrow(request.rep())).unwrap().unwrap();
     let stream = guest.wasi.http().write(Resource::new_borrow(body.rep())).unwrap().unwrap().rep();
     let future = guest.start(request).unwrap();
     for _ in 0..40 {

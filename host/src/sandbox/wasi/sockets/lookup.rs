@@ -44,6 +44,7 @@ impl ip_name_lookup::Host for WasiState {
         network: Resource<Network>,
         name: String,
     ) -> SocketResult<Resource<ResolveAddressStream>> {
+        self.gate.charge(name.len()).map_err(SocketError::trap)?;
         self.table.get(&Resource::<NetworkHandle>::new_borrow(network.rep()))?;
         let Some(network) = self.network().cloned() else {
             self.gate.denied(&format!("network: a lookup of {name:?}: no network is granted"));

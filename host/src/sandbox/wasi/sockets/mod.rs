@@ -59,7 +59,7 @@ impl From<Refusal> for ErrorCode {
         match refusal {
             Refusal::NotGranted | Refusal::NotPublic => ErrorCode::AccessDenied,
             Refusal::Unknown => ErrorCode::NameUnresolvable,
-            Refusal::Timeout | Refusal::Busy => ErrorCode::TemporaryResolverFailure,
+            Refusal::Timeout => ErrorCode::TemporaryResolverFailure,
         }
     }
 }
