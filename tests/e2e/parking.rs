@@ -61,9 +61,15 @@ const WASI: [(&str, Case); 9] = [
     ("wasi:filesystem/types", Loops),
 ];
 
+/// A host in which no limit ends a loop before a stop does.
 fn crowd(limits: &str) -> Result<TestHost> {
     let model = Scripted::new("model", [Reply::new().stall().repeat()]);
-    host().plugin(agent().limits(limits)).plugin(tool().limits(limits)).model(model).build()
+    host()
+        .plugin(agent().limits(limits))
+        .plugin(tool().limits(limits))
+        .configuration("[limits]\nlog-bytes = \"1TiB\"\ndoor-bytes = \"1TiB\"")
+        .model(model)
+        .build()
 }
 
 /// Stops a guest in each of these imports. `goal` says how an import is called for ever.

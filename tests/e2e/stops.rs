@@ -13,7 +13,9 @@ use crate::start::{Beside, Result, hard, interrupted, neighbour, soft, with_agen
 /// Everything that has happened in a session so far.
 fn events(session: &Session) -> Vec<EventKind> {
     let mut events = session.events(0);
-    std::iter::from_fn(|| events.try_next().expect("all events are remembered")).map(|event| event.kind).collect()
+    std::iter::from_fn(|| events.try_next().expect("all events are remembered"))
+        .map(|event| event.kind)
+        .collect()
 }
 
 /// Rules S1 and S5: each call that can wait says once that a soft stop has come, with its kind, its exact words and
@@ -260,13 +262,13 @@ async fn a_prompt_to_a_busy_session_stops_nobody() -> Result {
 async fn a_hard_stop_keeps_what_was_reported() -> Result {
     let host = with_agent().build()?;
     let session = host.session("agent").await?;
-    let goal = "progress half-way\ncall tool_echo {\"text\":\"kept\"}\npartial one, \npartial two\nlogs 1 3\nspin";
+    let goal = "progress half-way\ncall tool_echo {\"text\":\"kept\"}\npartial one\npartial one and two\nlogs 1 3\nspin";
     let turn = session.prompt(goal, "")?;
     host.logged("lll").await?;
     session.stop_turn(None, &hard("enough"))?;
     let report = within("the end", turn.ended()).await?;
     assert_eq!(report.outcome, interrupted(hard("enough")));
-    assert_eq!(report.output, "one,two");
+    assert_eq!(report.output, "one and two");
     let events = events(&session);
     assert!(events.contains(&EventKind::Progress { text: "half-way".to_owned() }));
     let ended = |event: &EventKind| matches!(event, EventKind::ToolEnded { status, bytes: 4, .. } if status == "ok");
@@ -274,11 +276,11 @@ async fn a_hard_stop_keeps_what_was_reported() -> Result {
     let Some(EventKind::RunEnded { status, output, detail, .. }) = events.last() else {
         panic!("{events:?}")
     };
-    assert_eq!((&**status, &**output), ("interrupted", "one,two"));
+    assert_eq!((&**status, &**output), ("interrupted", "one and two"));
     assert_eq!(detail.as_deref(), Some("stopped by user: enough"));
     // Rule S12: what the conversation remembers of it.
     let said: Vec<String> = session.history(2).into_iter().map(|message| message.text).collect();
-    assert_eq!(said, [goal, "one,two"]);
+    assert_eq!(said, [goal, "one and two"]);
     host.is_idle()
 }
 

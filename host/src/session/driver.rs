@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt, join_all};
 
-use super::event::{EventKind, MOST_PAYLOAD};
+use super::event::{EventKind, MOST_PARTIAL, MOST_PAYLOAD};
 use super::record::Record;
 use super::session::{Agent, Shared};
 use crate::message::{Failure, FailureCode, Message, ToolCall, ToolResult, ToolSpec, Usage};
@@ -173,8 +173,10 @@ impl AgentHost for Driver {
 
     fn emit(&self, kind: &str, payload: &str) -> Result<(), Failure> {
         let bytes = kind.len() + payload.len();
-        if bytes > MOST_PAYLOAD {
-            let words = format!("an event has at most {MOST_PAYLOAD} bytes with its kind, not {bytes}: say less at once");
+        // A part of the result is one text and is kept once, in place of the one before.
+        let most = if kind == "partial" { MOST_PARTIAL } else { MOST_PAYLOAD };
+        if bytes > most {
+            let words = format!("an event of this kind has at most {most} bytes, not {bytes}: say less at once");
             return Err(Failure::new(FailureCode::TooLarge, words));
         }
         let invalid = |words: String| Failure::new(FailureCode::Invalid, words);

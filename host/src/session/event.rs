@@ -20,6 +20,9 @@ const MOST_BYTES: usize = 8 << 20;
 /// Bytes of the kind and payload of an event of an agent's own making.
 pub(super) const MOST_PAYLOAD: usize = 64 << 10;
 
+/// Bytes of a `partial` event of an agent.
+pub(super) const MOST_PARTIAL: usize = 1 << 20;
+
 /// Bytes of a text that came in pieces or was written for people: a longer one is split or cut.
 const MOST_TEXT: usize = 64 << 10;
 
