@@ -15,7 +15,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let plugins = root.join("plugins");
-    let stale = [plugins.clone(), root.join("guest-sdk/src"), root.join("guest-sdk/Cargo.toml"), root.join("wit")];
+    let stale = [
+        plugins.clone(),
+        root.join("guest-sdk/src"),
+        root.join("guest-sdk/Cargo.toml"),
+        root.join("wit"),
+    ];
     say(&checkrein_guest_build::rerun_if_changed(&stale.each_ref().map(|path| path.as_path())));
 
     let built = checkrein_guest_build::build(&plugins)?;

@@ -3,7 +3,12 @@
 //!
 //! `cargo bench --bench run`, or with `-- --quick` for a look.
 
-#![allow(clippy::print_stdout, clippy::expect_used, clippy::disallowed_methods, reason = "a benchmark prints")]
+#![allow(
+    clippy::print_stdout,
+    clippy::expect_used,
+    clippy::disallowed_methods,
+    reason = "a benchmark prints"
+)]
 
 mod side;
 
@@ -31,7 +36,9 @@ fn main() {
     let ours = Ours::new(control.handle().clone(), 2_048);
     let engine = ours.engines.plain().clone();
     let bytes: Arc<[u8]> = guest("bench-agent").into();
-    let code = control.block_on(ours.sandbox.load_agent(Arc::clone(&bytes), &Limits::default())).expect("it loads");
+    let code = control
+        .block_on(ours.sandbox.load_agent(Arc::clone(&bytes), &Limits::default()))
+        .expect("it loads");
     let component = Component::new(&engine, &bytes).expect("it compiles");
     let pre = bare::agent(&engine, &component);
     let rounds = if quick() { 3 } else { 15 };
@@ -103,7 +110,9 @@ fn main() {
     throughput.print("start of a run, 64 at once on 2 cores", &note);
 
     let calls: u32 = if quick() { 100_000 } else { 1_000_000 };
-    for (what, goal) in [("host call that answers at once", "calls"), ("host call that may wait", "waits")] {
+    for (what, goal) in
+        [("host call that answers at once", "calls"), ("host call that may wait", "waits")]
+    {
         let goal = format!("{goal} {calls}");
         let call = paired(
             rounds,
@@ -136,14 +145,20 @@ fn tools(control: &Runtime, guests: &Runtime, rounds: usize) {
         .expect("a host");
     let session = control.block_on(host.session("caller").open()).expect("a session");
     let engine = host.sandbox().engines().plain().clone();
-    let tool = bare::tool_component(&engine, &Component::new(&engine, guest("bench-tool")).expect("it compiles"));
-    let pre = bare::agent(&engine, &Component::new(&engine, guest("bench-agent")).expect("it compiles"));
+    let tool = bare::tool_component(
+        &engine,
+        &Component::new(&engine, guest("bench-tool")).expect("it compiles"),
+    );
+    let pre =
+        bare::agent(&engine, &Component::new(&engine, guest("bench-agent")).expect("it compiles"));
     let goal = format!("tools {calls}");
     let call = paired(
         rounds,
         || {
-            let (engine, pre, goal, tool) = (engine.clone(), pre.clone(), goal.clone(), Arc::clone(&tool));
-            let run = async move { bare::run(&engine, &pre, &goal, Some(tool), &Flags::default()).await };
+            let (engine, pre, goal, tool) =
+                (engine.clone(), pre.clone(), goal.clone(), Arc::clone(&tool));
+            let run =
+                async move { bare::run(&engine, &pre, &goal, Some(tool), &Flags::default()).await };
             time(|| guests.block_on(guests.spawn(run)).expect("it runs")) / calls
         },
         || {
@@ -159,13 +174,16 @@ fn tools(control: &Runtime, guests: &Runtime, rounds: usize) {
 
 /// Compiling in the child process and in this one; loading from the cache and from a plain file.
 fn loading(control: &Runtime, bytes: &Arc<[u8]>) {
-    use checkrein::sandbox::{Cache, CompileLimits, Compiler, EngineSettings, Engines, Loader, Metering, Pool};
+    use checkrein::sandbox::{
+        Cache, CompileLimits, Compiler, EngineSettings, Engines, Loader, Metering, Pool,
+    };
     let rounds = if quick() { 3 } else { 10 };
     let engines = Engines::new(&EngineSettings { pool: Pool::OnDemand }).expect("an engine");
     let home = tempfile::tempdir().expect("a folder");
     let program = std::path::PathBuf::from(env!("CARGO_BIN_EXE_checkrein"));
     let load = |cache: Option<Cache>| {
-        let compiler = Compiler::child(&program, vec!["compile-child".into()], CompileLimits::default());
+        let compiler =
+            Compiler::child(&program, vec!["compile-child".into()], CompileLimits::default());
         let loader = Loader::new(engines.clone(), compiler, cache);
         time(|| {
             control.block_on(loader.load(Arc::clone(bytes), Metering::None)).expect("it loads");
@@ -178,7 +196,9 @@ fn loading(control: &Runtime, bytes: &Arc<[u8]>) {
     );
     compile.print("compile a component", "ours in a child process with limits");
 
-    let serialised = Component::new(engines.plain(), bytes).and_then(|component| component.serialize()).expect("it compiles");
+    let serialised = Component::new(engines.plain(), bytes)
+        .and_then(|component| component.serialize())
+        .expect("it compiles");
     let file = home.path().join("plain.cwasm");
     std::fs::write(&file, serialised).expect("it is written");
     let cache = home.path().join("cache");
@@ -191,7 +211,10 @@ fn loading(control: &Runtime, bytes: &Arc<[u8]>) {
             load(Some(cache))
         },
     );
-    from_cache.print("load from the cache on disk", "ours verifies a keyed checksum; bare trusts the file");
+    from_cache.print(
+        "load from the cache on disk",
+        "ours verifies a keyed checksum; bare trusts the file",
+    );
 }
 
 /// What a live run holds, at 1,000 of them that wait in a host call.
@@ -244,6 +267,7 @@ fn settle(engine: &wasmtime::Engine, instances: u64) {
 /// The resident memory of this process, in bytes.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0);
+    let pages =
+        statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0);
     pages * rustix::param::page_size()
 }

@@ -3,7 +3,12 @@
 //!
 //! `cargo bench --bench stop`, or with `-- --quick` for a look.
 
-#![allow(clippy::print_stdout, clippy::expect_used, clippy::disallowed_methods, reason = "a benchmark prints")]
+#![allow(
+    clippy::print_stdout,
+    clippy::expect_used,
+    clippy::disallowed_methods,
+    reason = "a benchmark prints"
+)]
 
 mod side;
 
@@ -43,7 +48,10 @@ fn main() {
     let _in_control = control.enter();
     let bytes: Arc<[u8]> = guest("bench-agent").into();
     let sizes: &[usize] = if quick() { &[1, 100] } else { &[1, 100, 1_000] };
-    println!("From the stop to *gone*: the future dropped, the store freed, the owner told. {} per line.", samples(1));
+    println!(
+        "From the stop to *gone*: the future dropped, the store freed, the owner told. {} per line.",
+        samples(1)
+    );
     println!(
         "{:<26} {:>6} │ {:>10} {:>10} {:>10} │ {:>10} {:>10} │ {:>10} {:>10}",
         "guests", "live", "p50", "p99", "max", "bare p50", "bare p99", "timer p99", "echo p99"
@@ -55,7 +63,9 @@ fn main() {
             } else {
                 let ours = Ours::new(control.handle().clone(), 2_048);
                 let limits = Limits::default();
-                let code = control.block_on(ours.sandbox.load_agent(Arc::clone(&bytes), &limits)).expect("it loads");
+                let code = control
+                    .block_on(ours.sandbox.load_agent(Arc::clone(&bytes), &limits))
+                    .expect("it loads");
                 measure(&control, &ours.tree, *live, 1, || Live::Run(ours.start(&code, goal)))
             };
             // Bare wasmtime has no tools and no models of its own; the last two kinds compare with a plain wait.
@@ -145,7 +155,9 @@ fn measure(
     let mut stops = Vec::new();
     for n in 0..samples(live) {
         let one = all.swap_remove(n * 7 % all.len());
-        stops.push(control.block_on(control.spawn(one.stopped(tree.clone()))).expect("it is measured"));
+        stops.push(
+            control.block_on(control.spawn(one.stopped(tree.clone()))).expect("it is measured"),
+        );
         all.push(start());
         started(tree, live * runs_each);
     }
@@ -160,7 +172,12 @@ fn started(tree: &Tree, live: usize) {
     let until = Instant::now() + Duration::from_secs(60);
     let begun = |tree: &Tree| {
         let doing = tree.executions(tree.root());
-        doing.iter().filter(|node| node.activity.as_ref().is_some_and(|activity| activity.what != "starting")).count()
+        doing
+            .iter()
+            .filter(|node| {
+                node.activity.as_ref().is_some_and(|activity| activity.what != "starting")
+            })
+            .count()
     };
     while begun(tree) < live && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(5));
@@ -191,7 +208,8 @@ fn measure_bare(bytes: &[u8], goal: &str, live: usize) -> Samples {
     };
     let start = || {
         let flags = Flags { ticks: Arc::clone(&ticks), ..Flags::default() };
-        let (engine, pre, own, goal) = (engine.clone(), pre.clone(), flags.clone(), goal.to_owned());
+        let (engine, pre, own, goal) =
+            (engine.clone(), pre.clone(), flags.clone(), goal.to_owned());
         (guests.spawn(async move { bare::run(&engine, &pre, &goal, None, &own).await }), flags)
     };
     let mut runs: Vec<_> = (0..live).map(|_| start()).collect();

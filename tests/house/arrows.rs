@@ -43,7 +43,8 @@ fn every_use_of_another_room_is_an_arrow_of_the_table() {
         for (at, _) in source.code().match_indices("crate::") {
             let code = source.code();
             let rest = &code[at + "crate::".len()..];
-            let other: String = rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+            let other: String =
+                rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
             // What loom puts in the place of a lock lies outside the crate.
             if other == "stand_in" {
                 continue;
@@ -70,12 +71,16 @@ fn the_table_has_no_way_back_up() {
 
 #[test]
 fn the_table_in_the_architecture_is_this_one() {
-    let page = std::fs::read_to_string(crate::source::root().join("ARCHITECTURE.md")).expect("it is there");
+    let page = std::fs::read_to_string(crate::source::root().join("ARCHITECTURE.md"))
+        .expect("it is there");
     for (room, knows) in ROOMS.iter().filter(|(room, _)| *room != "lib") {
         let knows = if knows.is_empty() { "nothing".to_owned() } else { knows.join(", ") };
         let row = page.lines().find(|line| line.starts_with(&format!("| `{room}`")));
         let row = row.unwrap_or_else(|| panic!("ARCHITECTURE.md has no row for `{room}`"));
-        assert!(row.trim_end().ends_with(&format!("| {knows} |")), "`{room}` may know: {knows}\nbut: {row}");
+        assert!(
+            row.trim_end().ends_with(&format!("| {knows} |")),
+            "`{room}` may know: {knows}\nbut: {row}"
+        );
     }
 }
 

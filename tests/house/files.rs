@@ -8,8 +8,11 @@ fn all() -> Vec<Source> {
 
 #[test]
 fn every_file_says_first_what_it_is_for() {
-    let silent: Vec<String> =
-        all().into_iter().filter(|source| !source.text.starts_with("//! ")).map(|source| source.path).collect();
+    let silent: Vec<String> = all()
+        .into_iter()
+        .filter(|source| !source.text.starts_with("//! "))
+        .map(|source| source.path)
+        .collect();
     assert!(silent.is_empty(), "no `//!` line at the top of:\n{}", silent.join("\n"));
 }
 
@@ -23,14 +26,25 @@ const SPAWNS: [&str; 4] = [
 
 #[test]
 fn only_work_running_spawns() {
-    let spawning =
-        ["tokio::spawn", "spawn_blocking(", "thread::spawn", "Builder::new().name", "handle.spawn(", "control.spawn("];
+    let spawning = [
+        "tokio::spawn",
+        "spawn_blocking(",
+        "thread::spawn",
+        "Builder::new().name",
+        "handle.spawn(",
+        "control.spawn(",
+    ];
     for source in sources("host/src") {
         let code = source.code();
         let spawns = spawning.iter().find(|spawn| code.contains(*spawn));
         let tests = source.path.contains("/tests") || source.path.ends_with("/testing.rs");
         let allowed = tests || SPAWNS.contains(&source.path.as_str());
-        assert!(allowed || spawns.is_none(), "{} spawns with `{}`", source.path, spawns.unwrap_or(&""));
+        assert!(
+            allowed || spawns.is_none(),
+            "{} spawns with `{}`",
+            source.path,
+            spawns.unwrap_or(&"")
+        );
     }
 }
 
@@ -38,12 +52,16 @@ fn only_work_running_spawns() {
 fn there_is_one_place_with_unsafe_code() {
     let unsafe_word = concat!("un", "safe ");
     // The guests of the tests do what no plugin should, and a benchmark compares with the unchecked way.
-    let unsafe_files: Vec<String> = ["host/src", "tests/kit", "tests/e2e", "tests/house", "plugins"]
-        .into_iter()
-        .flat_map(sources)
-        .filter(|source| source.code().contains(&format!("{unsafe_word}{{")) || source.code().contains(&format!("{unsafe_word}fn")))
-        .map(|source| source.path)
-        .collect();
+    let unsafe_files: Vec<String> =
+        ["host/src", "tests/kit", "tests/e2e", "tests/house", "plugins"]
+            .into_iter()
+            .flat_map(sources)
+            .filter(|source| {
+                source.code().contains(&format!("{unsafe_word}{{"))
+                    || source.code().contains(&format!("{unsafe_word}fn"))
+            })
+            .map(|source| source.path)
+            .collect();
     assert_eq!(unsafe_files, ["host/src/sandbox/compile/code.rs"]);
 }
 

@@ -7,8 +7,10 @@ use crate::source::root;
 
 #[test]
 fn every_dependency_has_an_allowed_licence() {
-    let deny: toml::Table =
-        std::fs::read_to_string(root().join("deny.toml")).expect("it is there").parse().expect("it is TOML");
+    let deny: toml::Table = std::fs::read_to_string(root().join("deny.toml"))
+        .expect("it is there")
+        .parse()
+        .expect("it is TOML");
     let allowed: Vec<&str> = deny["licenses"]["allow"]
         .as_array()
         .expect("a list")
@@ -23,11 +25,15 @@ fn every_dependency_has_an_allowed_licence() {
             .output()
             .expect("cargo can be started");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
+        let metadata: serde_json::Value =
+            serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
         for package in metadata["packages"].as_array().expect("a list") {
             let licence = package["license"].as_str().unwrap_or("none");
-            let fits = spdx::Expression::parse_mode(licence, spdx::ParseMode::LAX)
-                .is_ok_and(|expression| expression.evaluate(|wanted| allowed.contains(&wanted.to_string().as_str())));
+            let fits = spdx::Expression::parse_mode(licence, spdx::ParseMode::LAX).is_ok_and(
+                |expression| {
+                    expression.evaluate(|wanted| allowed.contains(&wanted.to_string().as_str()))
+                },
+            );
             if !fits {
                 wrong.push(format!("{} {}: {licence}", package["name"], package["version"]));
             }

@@ -17,7 +17,11 @@ pub(crate) struct Source {
 impl Source {
     /// The text without comments, so that prose about a thing is not taken for its use.
     pub(crate) fn code(&self) -> String {
-        self.text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+        self.text
+            .lines()
+            .map(|line| line.split("//").next().unwrap_or_default())
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 }
 

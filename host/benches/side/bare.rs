@@ -70,7 +70,8 @@ impl WasiView for Bare {
 pub(crate) fn agent(engine: &Engine, component: &Component) -> AgentPre<Bare> {
     let mut linker = Linker::<Bare>::new(engine);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker).expect("WASI links");
-    bindings::Agent::add_to_linker::<_, HasSelf<Bare>>(&mut linker, |bare| bare).expect("the world links");
+    bindings::Agent::add_to_linker::<_, HasSelf<Bare>>(&mut linker, |bare| bare)
+        .expect("the world links");
     AgentPre::new(linker.instantiate_pre(component).expect("it links")).expect("it has the exports")
 }
 
@@ -78,7 +79,8 @@ pub(crate) fn agent(engine: &Engine, component: &Component) -> AgentPre<Bare> {
 pub(crate) fn tool_component(engine: &Engine, component: &Component) -> Arc<BareTool> {
     let mut linker = Linker::<Bare>::new(engine);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker).expect("WASI links");
-    tool::Tool::add_to_linker::<_, HasSelf<Bare>>(&mut linker, |bare| bare).expect("the world links");
+    tool::Tool::add_to_linker::<_, HasSelf<Bare>>(&mut linker, |bare| bare)
+        .expect("the world links");
     let pre = linker.instantiate_pre(component).and_then(ToolPre::new).expect("it links");
     Arc::new(BareTool { engine: engine.clone(), pre })
 }
@@ -100,8 +102,14 @@ pub(crate) struct Flags {
 }
 
 /// A store with the usual precautions: an epoch, limits.
-pub(crate) fn store(engine: &Engine, goal: &str, tool: Option<Arc<BareTool>>, flags: &Flags) -> Store<Bare> {
-    let limits = wasmtime::StoreLimitsBuilder::new().memory_size(64 << 20).table_elements(10_000).build();
+pub(crate) fn store(
+    engine: &Engine,
+    goal: &str,
+    tool: Option<Arc<BareTool>>,
+    flags: &Flags,
+) -> Store<Bare> {
+    let limits =
+        wasmtime::StoreLimitsBuilder::new().memory_size(64 << 20).table_elements(10_000).build();
     let wasi = WasiCtx::builder().build();
     let bare = Bare { wasi, table: ResourceTable::new(), goal: goal.to_owned(), tool, limits };
     let mut store = Store::new(engine, bare);
@@ -126,7 +134,13 @@ pub(crate) fn store(engine: &Engine, goal: &str, tool: Option<Arc<BareTool>>, fl
 }
 
 /// One whole bare run.
-pub(crate) async fn run(engine: &Engine, pre: &AgentPre<Bare>, goal: &str, tool: Option<Arc<BareTool>>, flags: &Flags) {
+pub(crate) async fn run(
+    engine: &Engine,
+    pre: &AgentPre<Bare>,
+    goal: &str,
+    tool: Option<Arc<BareTool>>,
+    flags: &Flags,
+) {
     let mut store = store(engine, goal, tool, flags);
     let agent = pre.instantiate_async(&mut store).await.expect("it instantiates");
     // A stopped run ends with an error; the benchmark that stops it expects that.
@@ -152,10 +166,16 @@ impl wit::run::Host for Bare {
     fn stop_requested(&mut self) -> wasmtime::Result<Option<wit::types::Stop>> {
         Ok(None)
     }
-    async fn checkpoint(&mut self, _name: String) -> wasmtime::Result<Result<(), wit::types::Failure>> {
+    async fn checkpoint(
+        &mut self,
+        _name: String,
+    ) -> wasmtime::Result<Result<(), wit::types::Failure>> {
         Ok(Ok(()))
     }
-    async fn sleep(&mut self, milliseconds: u64) -> wasmtime::Result<Result<(), wit::types::Failure>> {
+    async fn sleep(
+        &mut self,
+        milliseconds: u64,
+    ) -> wasmtime::Result<Result<(), wit::types::Failure>> {
         tokio::time::sleep(std::time::Duration::from_millis(milliseconds)).await;
         Ok(Ok(()))
     }
@@ -171,7 +191,9 @@ impl wit::model::Host for Bare {
 }
 
 impl wit::tools::Host for Bare {
-    fn list_tools(&mut self) -> wasmtime::Result<Result<Vec<wit::types::ToolSpec>, wit::types::Failure>> {
+    fn list_tools(
+        &mut self,
+    ) -> wasmtime::Result<Result<Vec<wit::types::ToolSpec>, wit::types::Failure>> {
         Ok(Ok(Vec::new()))
     }
     async fn call(
@@ -184,7 +206,8 @@ impl wit::tools::Host for Bare {
             let mut store = store(&tool.engine, "", None, &Flags::default());
             let instance = tool.pre.instantiate_async(&mut store).await?;
             let name = call.name.trim_start_matches("bench_");
-            let content = instance.call_call(&mut store, name, &call.arguments).await?.unwrap_or_default();
+            let content =
+                instance.call_call(&mut store, name, &call.arguments).await?.unwrap_or_default();
             results.push(wit::types::ToolResult { id: call.id, status: "ok".to_owned(), content });
         }
         Ok(Ok(results))
@@ -210,28 +233,49 @@ impl wit::delegate::Host for Bare {
     ) -> wasmtime::Result<Result<wit::delegate::UnitStatus, wit::types::Failure>> {
         wasmtime::bail!("not here")
     }
-    fn stop(&mut self, _ids: Vec<String>, _message: String) -> wasmtime::Result<Result<u32, wit::types::Failure>> {
+    fn stop(
+        &mut self,
+        _ids: Vec<String>,
+        _message: String,
+    ) -> wasmtime::Result<Result<u32, wit::types::Failure>> {
         Ok(Ok(0))
     }
 }
 
 impl wit::session::Host for Bare {
-    fn history(&mut self, _limit: u32) -> wasmtime::Result<Result<Vec<wit::types::Message>, wit::types::Failure>> {
+    fn history(
+        &mut self,
+        _limit: u32,
+    ) -> wasmtime::Result<Result<Vec<wit::types::Message>, wit::types::Failure>> {
         Ok(Ok(Vec::new()))
     }
-    fn emit(&mut self, _kind: String, _payload: String) -> wasmtime::Result<Result<(), wit::types::Failure>> {
+    fn emit(
+        &mut self,
+        _kind: String,
+        _payload: String,
+    ) -> wasmtime::Result<Result<(), wit::types::Failure>> {
         Ok(Ok(()))
     }
-    fn get(&mut self, _key: String) -> wasmtime::Result<Result<Option<Vec<u8>>, wit::types::Failure>> {
+    fn get(
+        &mut self,
+        _key: String,
+    ) -> wasmtime::Result<Result<Option<Vec<u8>>, wit::types::Failure>> {
         Ok(Ok(None))
     }
-    fn set(&mut self, _key: String, _value: Vec<u8>) -> wasmtime::Result<Result<(), wit::types::Failure>> {
+    fn set(
+        &mut self,
+        _key: String,
+        _value: Vec<u8>,
+    ) -> wasmtime::Result<Result<(), wit::types::Failure>> {
         Ok(Ok(()))
     }
     fn delete(&mut self, _key: String) -> wasmtime::Result<Result<(), wit::types::Failure>> {
         Ok(Ok(()))
     }
-    fn keys(&mut self, _prefix: String) -> wasmtime::Result<Result<Vec<String>, wit::types::Failure>> {
+    fn keys(
+        &mut self,
+        _prefix: String,
+    ) -> wasmtime::Result<Result<Vec<String>, wit::types::Failure>> {
         Ok(Ok(Vec::new()))
     }
 }

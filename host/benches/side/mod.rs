@@ -53,7 +53,11 @@ pub(crate) fn shown(time: Duration) -> String {
 
 /// Measures two things in turn, several times, so that noise of the machine meets both. Gives the median of each
 /// and the median of the ratios.
-pub(crate) fn paired(rounds: usize, mut bare: impl FnMut() -> Duration, mut ours: impl FnMut() -> Duration) -> Paired {
+pub(crate) fn paired(
+    rounds: usize,
+    mut bare: impl FnMut() -> Duration,
+    mut ours: impl FnMut() -> Duration,
+) -> Paired {
     let (mut bares, mut our, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         let (one, other) = (bare(), ours());
@@ -80,7 +84,12 @@ pub(crate) struct Paired {
 impl Paired {
     /// One line of the table.
     pub(crate) fn print(&self, what: &str, note: &str) {
-        println!("{what:<44} {:>10} {:>10} {:>7.2} ×  {note}", shown(self.bare), shown(self.ours), self.ratio);
+        println!(
+            "{what:<44} {:>10} {:>10} {:>7.2} ×  {note}",
+            shown(self.bare),
+            shown(self.ours),
+            self.ratio
+        );
     }
 }
 
@@ -93,10 +102,13 @@ pub(crate) fn time(what: impl FnOnce()) -> Duration {
 
 /// Writes the plugins of the benchmarks into a folder: the tools `bench`, and the agent `caller` that may call them.
 pub(crate) fn plugins(home: &std::path::Path) {
-    for (name, kind, component) in [("bench", "tool", "bench-tool"), ("caller", "agent", "bench-agent")] {
+    for (name, kind, component) in
+        [("bench", "tool", "bench-tool"), ("caller", "agent", "bench-agent")]
+    {
         let folder = home.join(name);
         std::fs::create_dir(&folder).expect("a folder");
-        std::fs::write(folder.join("a.wasm"), checkrein_testkit::guest(component)).expect("it is written");
+        std::fs::write(folder.join("a.wasm"), checkrein_testkit::guest(component))
+            .expect("it is written");
         let grants = if kind == "agent" { "[grants]\ntools = true\nmodels = true\n" } else { "" };
         let manifest = format!(
             "name = \"{name}\"\nversion = \"1.0.0\"\nkind = \"{kind}\"\ncomponent = \"a.wasm\"\n\

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use checkrein::message::{Failure, FailureCode, Message, ToolCall, ToolResult, ToolSpec};
 use checkrein::model::{Request, Response};
 use checkrein::sandbox::{
-    AgentCode, AgentHost, CompileLimits, Compiler, EngineSettings, Engines, Limits, Loader, PluginHost, Pool, Reach, Run,
-    Sandbox, SandboxSettings, Start, Task, Waiting,
+    AgentCode, AgentHost, CompileLimits, Compiler, EngineSettings, Engines, Limits, Loader,
+    PluginHost, Pool, Reach, Run, Sandbox, SandboxSettings, Start, Task, Waiting,
 };
 use checkrein::work::{Kind, Tree, Work};
 
@@ -77,11 +77,14 @@ pub(crate) struct Ours {
 impl Ours {
     /// A sandbox whose timers live on that runtime.
     pub(crate) fn new(control: tokio::runtime::Handle, slots: u32) -> Ours {
-        let engines = Engines::new(&EngineSettings { pool: Pool::Slots(slots) }).expect("an engine");
-        let loader = Loader::new(engines.clone(), Compiler::in_process(CompileLimits::default()), None);
+        let engines =
+            Engines::new(&EngineSettings { pool: Pool::Slots(slots) }).expect("an engine");
+        let loader =
+            Loader::new(engines.clone(), Compiler::in_process(CompileLimits::default()), None);
         let (tree, root) = Tree::new("bench");
         let settings = SandboxSettings::default();
-        let sandbox = Sandbox::new(&tree, control, engines.clone(), loader, &settings).expect("a sandbox");
+        let sandbox =
+            Sandbox::new(&tree, control, engines.clone(), loader, &settings).expect("a sandbox");
         Ours { tree, root, sandbox, engines, reach: Arc::new(Reach::default()) }
     }
 

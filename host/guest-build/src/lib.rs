@@ -44,9 +44,11 @@ pub fn build(workspace: &Path) -> Result<PathBuf, BuildError> {
         .arg("--target-dir")
         .arg(&target);
     for (name, _) in env::vars_os() {
-        let prefixes = ["CARGO_BUILD_", "CARGO_TARGET_", "CARGO_PROFILE_", "CARGO_FEATURE_", "CARGO_CFG_"];
+        let prefixes =
+            ["CARGO_BUILD_", "CARGO_TARGET_", "CARGO_PROFILE_", "CARGO_FEATURE_", "CARGO_CFG_"];
         let text = name.to_string_lossy();
-        if NOT_INHERITED.contains(&&*text) || prefixes.iter().any(|prefix| text.starts_with(prefix)) {
+        if NOT_INHERITED.contains(&&*text) || prefixes.iter().any(|prefix| text.starts_with(prefix))
+        {
             command.env_remove(&name);
         }
     }
@@ -100,10 +102,17 @@ impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BuildError::NoTarget => {
-                write!(f, "guests need the Rust target {TARGET}, which is not installed: run `rustup target add {TARGET}`")
+                write!(
+                    f,
+                    "guests need the Rust target {TARGET}, which is not installed: run `rustup target add {TARGET}`"
+                )
             }
-            BuildError::NotABuildScript => f.write_str("guests are built from a build script of cargo, and this is none"),
-            BuildError::NoCargo(error) => write!(f, "cargo could not be started to build the guests: {error}"),
+            BuildError::NotABuildScript => {
+                f.write_str("guests are built from a build script of cargo, and this is none")
+            }
+            BuildError::NoCargo(error) => {
+                write!(f, "cargo could not be started to build the guests: {error}")
+            }
             BuildError::Failed { workspace, said } => {
                 write!(f, "the guests in {} could not be built:\n{said}", workspace.display())
             }

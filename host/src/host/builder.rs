@@ -19,7 +19,8 @@ use crate::error::{Error, ErrorKind};
 use crate::model::{Lookup, Models, Provider, ProviderConfig};
 use crate::plugin::{self, Catalogue, Configuration, Embedded, Name};
 use crate::sandbox::{
-    Cache, CompileLimits, Compiler, EngineSettings, Engines, Loader, Names, Pool, Sandbox, SandboxSettings, check_caps,
+    Cache, CompileLimits, Compiler, EngineSettings, Engines, Loader, Names, Pool, Sandbox,
+    SandboxSettings, check_caps,
 };
 use crate::session::{Checkpoints, NoCheckpoints};
 use crate::tool::Environment;
@@ -130,7 +131,10 @@ impl HostBuilder {
 
     /// How variables of the environment are looked up, for models, secrets and grants that name one, and `PATH` for
     /// the program that compiles. Without it none is set.
-    pub fn environment(mut self, lookup: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
+    pub fn environment(
+        mut self,
+        lookup: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
         self.environment = Arc::new(lookup);
         self
     }
@@ -171,10 +175,13 @@ impl HostBuilder {
     pub fn build(self) -> Result<Host, Error> {
         let machine = |attempt: &str| {
             let attempt = attempt.to_owned();
-            move |error: Box<dyn std::error::Error + Send + Sync>| Error::because(ErrorKind::Machine, attempt, error)
+            move |error: Box<dyn std::error::Error + Send + Sync>| {
+                Error::because(ErrorKind::Machine, attempt, error)
+            }
         };
-        let control = Handle::try_current()
-            .map_err(|error| machine("a host must be built inside a tokio runtime")(error.into()))?;
+        let control = Handle::try_current().map_err(|error| {
+            machine("a host must be built inside a tokio runtime")(error.into())
+        })?;
         let configuration = self.configuration;
         let models = models(&configuration, self.models, self.default_model, &self.environment)?;
         let (catalogue, named) = catalogue(&configuration, &self.embedded, &self.named)?;
@@ -184,8 +191,10 @@ impl HostBuilder {
             let size = configuration.sandbox.pool_size?;
             Some(Pool::Slots(u32::try_from(size.0).unwrap_or(u32::MAX)))
         });
-        let engines = Engines::new(&EngineSettings { pool: pool.unwrap_or_default() })
-            .map_err(|error| machine("could not set up the engine that runs guests")(error.into()))?;
+        let engines =
+            Engines::new(&EngineSettings { pool: pool.unwrap_or_default() }).map_err(|error| {
+                machine("could not set up the engine that runs guests")(error.into())
+            })?;
         let limits = compile_limits(&configuration);
         let compiler = match self.compilation {
             Compilation::Child { program, arguments } => {
@@ -233,7 +242,9 @@ impl HostBuilder {
 
 impl fmt::Debug for HostBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostBuilder").field("compilation", &self.compilation).finish_non_exhaustive()
+        f.debug_struct("HostBuilder")
+            .field("compilation", &self.compilation)
+            .finish_non_exhaustive()
     }
 }
 
@@ -241,7 +252,10 @@ impl fmt::Debug for HostBuilder {
 fn check_ceilings(configuration: &Configuration, catalogue: &Catalogue) -> Result<(), Error> {
     for plugin in catalogue.plugins() {
         check_caps(&configuration.ceiling(plugin.name())).map_err(|error| {
-            let attempt = format!("the limits that the configuration sets for `{}` cannot be enforced", plugin.name());
+            let attempt = format!(
+                "the limits that the configuration sets for `{}` cannot be enforced",
+                plugin.name()
+            );
             Error::because(ErrorKind::Configuration, attempt, error)
         })?;
     }
@@ -312,13 +326,19 @@ fn models(
     };
     let mut models = Models::new();
     for name in configuration.models() {
-        let described: Option<ProviderConfig> = configuration
-            .model(name.as_str())
-            .map_err(|error| wrong(format!("could not read the model `{name}` of the configuration"), error.into()))?;
+        let described: Option<ProviderConfig> =
+            configuration.model(name.as_str()).map_err(|error| {
+                wrong(
+                    format!("could not read the model `{name}` of the configuration"),
+                    error.into(),
+                )
+            })?;
         let finds = Finds(environment, configuration.folder());
         match described.map(|described| described.open(name.as_str(), &finds)) {
             Some(Ok(provider)) => models = models.with(provider),
-            Some(Err(error)) => tracing::warn!(model = %name, error = %error, "the model is left out"),
+            Some(Err(error)) => {
+                tracing::warn!(model = %name, error = %error, "the model is left out")
+            }
             None => {}
         }
     }

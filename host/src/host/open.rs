@@ -51,25 +51,29 @@ impl SessionBuilder {
     /// out, with a warning that says why.
     pub async fn open(self) -> Result<Session, Error> {
         let inner = &self.host.inner;
-        let plugin = inner
-            .catalogue
-            .get(&self.agent)
-            .map_err(|error| Error::because(ErrorKind::NotFound, "could not open a session", error))?;
+        let plugin = inner.catalogue.get(&self.agent).map_err(|error| {
+            Error::because(ErrorKind::NotFound, "could not open a session", error)
+        })?;
         if plugin.manifest().kind != Kind::Agent {
-            let words = format!("`{}` is a tool and cannot be run by itself; name an agent", self.agent);
+            let words =
+                format!("`{}` is a tool and cannot be run by itself; name an agent", self.agent);
             return Err(Error::new(ErrorKind::Usage, words));
         }
         self.check_directories()?;
         let id = self.host.next_session();
-        let work = inner
-            .root
-            .open(work::Kind::Session, format!("{id} {}", self.agent))
-            .map_err(|error| Error::because(ErrorKind::Refused, "could not open a session", error))?;
+        let work = inner.root.open(work::Kind::Session, format!("{id} {}", self.agent)).map_err(
+            |error| Error::because(ErrorKind::Refused, "could not open a session", error),
+        )?;
         let effective = self.decide(plugin).effective;
         let component = self.read(&work, plugin).await?;
-        let code = inner.sandbox.load_agent(component, &effective.limits).await.map_err(|error| {
-            Error::because(ErrorKind::Component, format!("could not load the agent `{}`", self.agent), error)
-        })?;
+        let code =
+            inner.sandbox.load_agent(component, &effective.limits).await.map_err(|error| {
+                Error::because(
+                    ErrorKind::Component,
+                    format!("could not load the agent `{}`", self.agent),
+                    error,
+                )
+            })?;
         let toolbox = self.toolbox(&work, &effective.tools).await;
         let agent = Agent {
             reach: Arc::new(effective.reach(&*inner.environment)),
@@ -89,7 +93,9 @@ impl SessionBuilder {
         let configuration = &self.host.inner.configuration;
         let standing = match plugin.source() {
             Source::Folder(_) if !self.host.inner.named.contains(plugin.name()) => Standing::Found,
-            Source::Folder(_) | Source::Embedded(_) => Standing::Named { directories: &self.directories },
+            Source::Folder(_) | Source::Embedded(_) => {
+                Standing::Named { directories: &self.directories }
+            }
         };
         let given = Given::new(configuration, plugin.name(), standing);
         decide(plugin.manifest(), &given, &configuration.ceiling(plugin.name()))
@@ -125,14 +131,26 @@ impl SessionBuilder {
         toolbox.narrowed(|name| granted.allows(name))
     }
 
-    pub(super) async fn add(&self, toolbox: &mut Toolbox, owner: &Work, plugin: &Plugin) -> Result<(), Error> {
+    pub(super) async fn add(
+        &self,
+        toolbox: &mut Toolbox,
+        owner: &Work,
+        plugin: &Plugin,
+    ) -> Result<(), Error> {
         let sandbox = &self.host.inner.sandbox;
         let effective = self.decide(plugin).effective;
         let component = self.read(owner, plugin).await?;
         let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
-            Error::because(ErrorKind::Component, format!("could not load the tools of `{}`", plugin.name()), error)
+            Error::because(
+                ErrorKind::Component,
+                format!("could not load the tools of `{}`", plugin.name()),
+                error,
+            )
         };
-        let code = sandbox.load_tool(component, &effective.limits).await.map_err(|error| failed(error.into()))?;
+        let code = sandbox
+            .load_tool(component, &effective.limits)
+            .await
+            .map_err(|error| failed(error.into()))?;
         let reach: Arc<Reach> = Arc::new(effective.reach(&*self.host.inner.environment));
         let tool = ToolPlugin { plugged: self.plugged(plugin, effective), code, reach };
         toolbox.add(sandbox, owner, tool).await.map_err(|error| failed(error.into()))

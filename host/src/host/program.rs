@@ -15,10 +15,8 @@ pub(super) fn locate(
     let bare = program.parent().is_none_or(|parent| parent.as_os_str().is_empty());
     if !bare {
         return std::path::absolute(program).map_err(|error| {
-            let attempt = format!(
-                "could not tell where {} is, which compiles components",
-                program.display()
-            );
+            let attempt =
+                format!("could not tell where {} is, which compiles components", program.display());
             Error::because(ErrorKind::Machine, attempt, error)
         });
     }

@@ -17,8 +17,8 @@ use super::provider::Provider;
 use super::remote::{Endpoint, Remote};
 use super::script::{Script, ScriptError};
 use super::scripted::Scripted;
-use crate::secret::Secret;
 use super::transport;
+use crate::secret::Secret;
 
 /// A model, as the configuration file of an operator describes it under `[models.NAME]`:
 ///

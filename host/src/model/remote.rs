@@ -15,8 +15,8 @@ use super::fault::Fault;
 use super::limits::TimeLimits;
 use super::provider::{Provider, ResponseStream};
 use super::request::Request;
-use crate::secret::Secret;
 use super::transport;
+use crate::secret::Secret;
 
 /// A model at an endpoint. Made by [`ProviderConfig::open`](super::ProviderConfig::open); clones share connections.
 #[derive(Clone)]

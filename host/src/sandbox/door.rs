@@ -62,11 +62,23 @@ impl Scope {
         control: Handle,
         blocking: Arc<Semaphore>,
     ) -> Scope {
-        let files = usize::try_from(meter.limits().open_files).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+        let files = usize::try_from(meter.limits().open_files)
+            .unwrap_or(usize::MAX)
+            .min(Semaphore::MAX_PERMITS);
         let signal = work.signal();
         let files = Arc::new(Semaphore::new(files));
         let calls = Arc::new(Semaphore::new(CALLS_OF_A_RUN));
-        Scope { work, signal, meter, log, control, blocking, calls, files, observed: AtomicBool::new(false) }
+        Scope {
+            work,
+            signal,
+            meter,
+            log,
+            control,
+            blocking,
+            calls,
+            files,
+            observed: AtomicBool::new(false),
+        }
     }
 
     /// Looks at the stop, records, and charges what the guest brings.
@@ -95,7 +107,8 @@ impl Scope {
         self.meter.charge_log(bytes).map_err(Ends::Limit)?;
         self.charge(LINE_FRAME)?;
         let log = AssertUnwindSafe(|| self.log.log(level, message));
-        catch_unwind(log).map_err(|_| Ends::Panicked("whoever takes the log lines".to_owned()).into())
+        catch_unwind(log)
+            .map_err(|_| Ends::Panicked("whoever takes the log lines".to_owned()).into())
     }
 
     /// Charges what the guest gets. An answer that is too large for one call becomes a failure that says so.
@@ -108,7 +121,9 @@ impl Scope {
             let limit = self.meter.limits().call_bytes;
             return Ok(Err(Failure::new(
                 FailureCode::TooLarge,
-                format!("the answer of {call} has {bytes} bytes, and one call may carry {limit}: ask for less"),
+                format!(
+                    "the answer of {call} has {bytes} bytes, and one call may carry {limit}: ask for less"
+                ),
             )));
         }
         self.charge(bytes)?;

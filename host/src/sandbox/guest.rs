@@ -67,14 +67,20 @@ impl Gate for Scope {
         Box::pin(Place::wait(Arc::clone(&self.calls), Arc::clone(&self.blocking)))
     }
 
-    fn blocking(&self, what: &'static str, place: Place, job: Box<dyn FnOnce() + Send>) -> Result<(), Closed> {
+    fn blocking(
+        &self,
+        what: &'static str,
+        place: Place,
+        job: Box<dyn FnOnce() + Send>,
+    ) -> Result<(), Closed> {
         let Place { of_run, of_host } = place;
         let job = move || {
             let _place = of_run;
             job();
         };
         // The job answers by itself, so nobody listens here.
-        let _unheard = blocking(&self.control, &self.work, what, of_host, job).map_err(|_| Closed)?;
+        let _unheard =
+            blocking(&self.control, &self.work, what, of_host, job).map_err(|_| Closed)?;
         Ok(())
     }
 

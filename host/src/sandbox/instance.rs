@@ -86,8 +86,22 @@ where
         work.set_deadline(deadline);
     }
     let meter = Arc::new(Meter::new(limits));
-    let execution = execute(Arc::clone(shared), engine.clone(), work.share(), Arc::clone(&meter), reach, host, log, call);
-    let running = shared.executor.start(work, nudge, Arc::clone(&meter) as Arc<dyn crate::work::Gauge>, execution);
+    let execution = execute(
+        Arc::clone(shared),
+        engine.clone(),
+        work.share(),
+        Arc::clone(&meter),
+        reach,
+        host,
+        log,
+        call,
+    );
+    let running = shared.executor.start(
+        work,
+        nudge,
+        Arc::clone(&meter) as Arc<dyn crate::work::Gauge>,
+        execution,
+    );
     Run { running, meter, heeds: H::HEEDS }
 }
 
@@ -115,7 +129,10 @@ impl Output for Vec<crate::message::ToolSpec> {
     }
 }
 
-#[allow(clippy::too_many_arguments, reason = "each is one part of a run, and they meet here and nowhere else")]
+#[allow(
+    clippy::too_many_arguments,
+    reason = "each is one part of a run, and they meet here and nowhere else"
+)]
 async fn execute<H, T, C>(
     shared: Arc<Shared>,
     engine: Engine,
@@ -133,7 +150,8 @@ where
 {
     let signal = work.signal();
     let control = shared.executor.control().clone();
-    let scope = Arc::new(Scope::new(work, Arc::clone(&meter), log, control, Arc::clone(&shared.blocking)));
+    let scope =
+        Arc::new(Scope::new(work, Arc::clone(&meter), log, control, Arc::clone(&shared.blocking)));
     let gate = Arc::clone(&scope) as Arc<dyn Gate>;
     let wasi = match WasiState::open(reach, gate, Arc::clone(&shared.outside)).await {
         Ok(wasi) => wasi,
@@ -175,7 +193,11 @@ fn govern<H: Above>(
     store.set_hostcall_fuel(size(limits.call_bytes));
     store.set_max_component_handles(size(limits.handles));
     if let Some(fuel) = limits.fuel {
-        let unmetered = |_| Ends::NotStarted("its code was loaded without a fuel limit, so none can be enforced".to_owned());
+        let unmetered = |_| {
+            Ends::NotStarted(
+                "its code was loaded without a fuel limit, so none can be enforced".to_owned(),
+            )
+        };
         store.set_fuel(fuel).map_err(unmetered)?;
     }
     store.set_epoch_deadline(1);

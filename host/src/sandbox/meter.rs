@@ -83,7 +83,9 @@ impl Meter {
 
     /// How many tokens are left; none where there is no bound.
     pub(super) fn tokens_left(&self) -> Option<u64> {
-        self.limits.model_tokens.map(|limit| limit.saturating_sub(self.model_tokens.load(Ordering::Relaxed)))
+        self.limits
+            .model_tokens
+            .map(|limit| limit.saturating_sub(self.model_tokens.load(Ordering::Relaxed)))
     }
 
     pub(super) fn set_fuel_left(&self, left: u64) {
@@ -104,7 +106,8 @@ impl Meter {
     pub(super) fn all_budgets(&self) -> Vec<BudgetUse> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let elapsed = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let wall = self.limits.wall_time.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+        let wall =
+            self.limits.wall_time.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
         let budget = |kind: LimitKind, used, limit| BudgetUse { name: kind.as_str(), used, limit };
         vec![
             budget(LimitKind::WallTime, elapsed, wall),
@@ -130,7 +133,14 @@ impl Meter {
         }
     }
 
-    fn grow(&self, counter: &AtomicU64, current: usize, desired: usize, limit: u64, kind: LimitKind) -> bool {
+    fn grow(
+        &self,
+        counter: &AtomicU64,
+        current: usize,
+        desired: usize,
+        limit: u64,
+        kind: LimitKind,
+    ) -> bool {
         let more = desired.saturating_sub(current) as u64;
         let before = counter.load(Ordering::Relaxed);
         let granted = before.saturating_add(more) <= limit;
@@ -200,9 +210,15 @@ impl Limiter {
 }
 
 impl wasmtime::ResourceLimiter for Limiter {
-    fn memory_growing(&mut self, current: usize, desired: usize, _max: Option<usize>) -> wasmtime::Result<bool> {
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _max: Option<usize>,
+    ) -> wasmtime::Result<bool> {
         let meter = &self.meter;
-        let granted = meter.grow(&meter.memory, current, desired, meter.limits.memory, LimitKind::Memory);
+        let granted =
+            meter.grow(&meter.memory, current, desired, meter.limits.memory, LimitKind::Memory);
         if granted {
             self.last = desired.saturating_sub(current);
             meter.memory_peak.fetch_max(meter.memory.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -215,10 +231,16 @@ impl wasmtime::ResourceLimiter for Limiter {
         Ok(())
     }
 
-    fn table_growing(&mut self, current: usize, desired: usize, _max: Option<usize>) -> wasmtime::Result<bool> {
+    fn table_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _max: Option<usize>,
+    ) -> wasmtime::Result<bool> {
         let meter = &self.meter;
         let limit = meter.limits.table_elements;
-        let granted = meter.grow(&meter.table_elements, current, desired, limit, LimitKind::TableElements);
+        let granted =
+            meter.grow(&meter.table_elements, current, desired, limit, LimitKind::TableElements);
         if granted {
             self.last = desired.saturating_sub(current);
         }
@@ -230,7 +252,9 @@ impl wasmtime::ResourceLimiter for Limiter {
     }
 
     fn table_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
-        self.meter.table_elements.fetch_sub(std::mem::take(&mut self.last) as u64, Ordering::Relaxed);
+        self.meter
+            .table_elements
+            .fetch_sub(std::mem::take(&mut self.last) as u64, Ordering::Relaxed);
         Ok(())
     }
 }

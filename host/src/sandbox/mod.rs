@@ -39,5 +39,5 @@ pub use meter::Used;
 pub use outcome::{Outcome, Report, Trapped};
 pub use reach::{Access, Addresses, Directory, Endpoint, Reach};
 pub use sandbox::{AgentCode, CodeError, Sandbox, SandboxError, SandboxSettings, ToolCode};
-pub use wasi::Names;
 pub use upward::{AgentHost, PluginHost, Task, ToolHost, Waiting};
+pub use wasi::Names;

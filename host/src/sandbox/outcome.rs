@@ -63,10 +63,14 @@ impl<T> Outcome<T> {
         match self {
             Outcome::Completed(_) => None,
             Outcome::Failed(failure) => Some(failure.to_string()),
-            Outcome::Interrupted { stop, .. } => Some(format!("stopped by {}: {}", stop.issuer(), stop.message())),
+            Outcome::Interrupted { stop, .. } => {
+                Some(format!("stopped by {}: {}", stop.issuer(), stop.message()))
+            }
             Outcome::Limit(kind) => Some(format!("the limit `{kind}` is used up")),
             Outcome::Trapped(trapped) => Some(trapped.to_string()),
-            Outcome::NoPlace => Some("all places for running guests are taken; try again later".to_owned()),
+            Outcome::NoPlace => {
+                Some("all places for running guests are taken; try again later".to_owned())
+            }
             Outcome::NotStarted(reason) => Some(format!("it was not started: {reason}")),
             Outcome::HostPanicked(words) => Some(format!("the host failed in this run: {words}")),
         }
@@ -77,7 +81,9 @@ impl<T> Outcome<T> {
         match self {
             Outcome::Completed(value) => Outcome::Completed(change(value)),
             Outcome::Failed(failure) => Outcome::Failed(failure),
-            Outcome::Interrupted { stop, said } => Outcome::Interrupted { stop, said: said.map(change) },
+            Outcome::Interrupted { stop, said } => {
+                Outcome::Interrupted { stop, said: said.map(change) }
+            }
             Outcome::Limit(kind) => Outcome::Limit(kind),
             Outcome::Trapped(trapped) => Outcome::Trapped(trapped),
             Outcome::NoPlace => Outcome::NoPlace,
@@ -137,15 +143,18 @@ pub(super) fn conclude<T>(
         (Some(stop), _) if expired && soft.is_none() && stop.kind() == StopKind::Hard => {
             Outcome::Limit(LimitKind::WallTime)
         }
-        (Some(stop), Ending::Returned(Ok(Ok(value)))) => Outcome::Interrupted { stop, said: Some(value) },
+        (Some(stop), Ending::Returned(Ok(Ok(value)))) => {
+            Outcome::Interrupted { stop, said: Some(value) }
+        }
         (Some(stop), _) => Outcome::Interrupted { stop, said: None },
         (None, Ending::Returned(Ok(Ok(value)))) => Outcome::Completed(value),
         (None, Ending::Returned(Ok(Err(failure)))) => Outcome::Failed(failure),
         (None, Ending::Returned(Err(error))) => explain(&error, meter),
         (None, Ending::Panicked(words)) => Outcome::HostPanicked(words),
-        (None, Ending::Cut) => {
-            Outcome::Interrupted { stop: Stop::hard("host", "the executor was shut down"), said: None }
-        }
+        (None, Ending::Cut) => Outcome::Interrupted {
+            stop: Stop::hard("host", "the executor was shut down"),
+            said: None,
+        },
     };
     Report { outcome, used: meter.used() }
 }
@@ -180,7 +189,8 @@ fn explain<T>(error: &wasmtime::Error, meter: &Meter) -> Outcome<T> {
         let cause = format!("it exited with status {} in place of returning", exit.0);
         return Outcome::Trapped(Trapped { cause, backtrace: Vec::new() });
     }
-    let frames = error.downcast_ref::<wasmtime::WasmBacktrace>().map(wasmtime::WasmBacktrace::frames);
+    let frames =
+        error.downcast_ref::<wasmtime::WasmBacktrace>().map(wasmtime::WasmBacktrace::frames);
     let name = |frame: &wasmtime::FrameInfo| frame.func_name().map(str::to_owned);
     let backtrace = frames.unwrap_or_default().iter().filter_map(name).take(20).collect();
     Outcome::Trapped(Trapped { cause: words, backtrace })

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
-use wasmtime::component::{Component, Linker};
 use wasmtime::Store;
+use wasmtime::component::{Component, Linker};
 
 use super::abi::v0_1::{self, AgentPre, ToolPre};
 use super::compile::{LoadError, Loader};
@@ -89,18 +89,23 @@ impl Sandbox {
             // It says whether the engines are still there; the executor ends with them.
             let _ = ticked.increment_epoch();
         };
-        let executor = Executor::new(tree, settings.threads, control, tick).map_err(SandboxError::Threads)?;
+        let executor =
+            Executor::new(tree, settings.threads, control, tick).map_err(SandboxError::Threads)?;
         let tls = |error: rustls::Error| SandboxError::Tls(error.to_string());
         let mut outside = Outside::new().map_err(tls)?;
         if !settings.roots.is_empty() {
-            outside = outside.with_roots(settings.roots.iter().cloned().map(Into::into)).map_err(tls)?;
+            outside =
+                outside.with_roots(settings.roots.iter().cloned().map(Into::into)).map_err(tls)?;
         }
         if let Some(names) = &settings.names {
             outside = outside.with_resolver(Arc::new(Arc::clone(names)));
         }
         let outside = Arc::new(outside);
-        let blocking = Arc::new(Semaphore::new(settings.blocking_calls.min(Semaphore::MAX_PERMITS)));
-        Ok(Sandbox { shared: Arc::new(Shared { executor, engines, loader, outside, blocking, ticks }) })
+        let blocking =
+            Arc::new(Semaphore::new(settings.blocking_calls.min(Semaphore::MAX_PERMITS)));
+        Ok(Sandbox {
+            shared: Arc::new(Shared { executor, engines, loader, outside, blocking, ticks }),
+        })
     }
 
     /// Makes an agent ready to run: compiles it if need be, checks its imports and exports, links it once.
@@ -108,12 +113,19 @@ impl Sandbox {
     /// # Errors
     ///
     /// [`CodeError`] when it is no component, cannot be compiled, or does not fit the world `agent`.
-    pub async fn load_agent(&self, bytes: Arc<[u8]>, limits: &Limits) -> Result<AgentCode, CodeError> {
+    pub async fn load_agent(
+        &self,
+        bytes: Arc<[u8]>,
+        limits: &Limits,
+    ) -> Result<AgentCode, CodeError> {
         let (component, metering) = self.compiled(bytes, limits).await?;
         let mut linker: Linker<AgentGuest> = Linker::new(self.engine(metering)?);
         wasi::add_to_linker(&mut linker).map_err(CodeError::linker)?;
         v0_1::link_agent(&mut linker).map_err(CodeError::linker)?;
-        let pre = linker.instantiate_pre(&component).and_then(AgentPre::new).map_err(|error| CodeError::world("agent", &error))?;
+        let pre = linker
+            .instantiate_pre(&component)
+            .and_then(AgentPre::new)
+            .map_err(|error| CodeError::world("agent", &error))?;
         Ok(AgentCode { pre, metering })
     }
 
@@ -122,12 +134,19 @@ impl Sandbox {
     /// # Errors
     ///
     /// [`CodeError`] when it is no component, cannot be compiled, or does not fit the world `tool`.
-    pub async fn load_tool(&self, bytes: Arc<[u8]>, limits: &Limits) -> Result<ToolCode, CodeError> {
+    pub async fn load_tool(
+        &self,
+        bytes: Arc<[u8]>,
+        limits: &Limits,
+    ) -> Result<ToolCode, CodeError> {
         let (component, metering) = self.compiled(bytes, limits).await?;
         let mut linker: Linker<ToolGuest> = Linker::new(self.engine(metering)?);
         wasi::add_to_linker(&mut linker).map_err(CodeError::linker)?;
         v0_1::link_tool(&mut linker).map_err(CodeError::linker)?;
-        let pre = linker.instantiate_pre(&component).and_then(ToolPre::new).map_err(|error| CodeError::world("tool", &error))?;
+        let pre = linker
+            .instantiate_pre(&component)
+            .and_then(ToolPre::new)
+            .map_err(|error| CodeError::world("tool", &error))?;
         Ok(ToolCode { pre, metering })
     }
 
@@ -138,15 +157,30 @@ impl Sandbox {
     }
 
     /// Asks a tool component which tools it has.
-    pub fn describe_tools(&self, code: &ToolCode, start: Start<Arc<dyn ToolHost>>) -> Run<Vec<ToolSpec>> {
+    pub fn describe_tools(
+        &self,
+        code: &ToolCode,
+        start: Start<Arc<dyn ToolHost>>,
+    ) -> Run<Vec<ToolSpec>> {
         let log = Arc::clone(&start.host) as Arc<dyn PluginHost>;
         self.start(code.metering, start.above(ForTool), log, Describe(code.pre.clone()))
     }
 
     /// Calls one tool.
-    pub fn call_tool(&self, code: &ToolCode, start: Start<Arc<dyn ToolHost>>, name: String, arguments: String) -> Run<String> {
+    pub fn call_tool(
+        &self,
+        code: &ToolCode,
+        start: Start<Arc<dyn ToolHost>>,
+        name: String,
+        arguments: String,
+    ) -> Run<String> {
         let log = Arc::clone(&start.host) as Arc<dyn PluginHost>;
-        self.start(code.metering, start.above(ForTool), log, CallTool { pre: code.pre.clone(), name, arguments })
+        self.start(
+            code.metering,
+            start.above(ForTool),
+            log,
+            CallTool { pre: code.pre.clone(), name, arguments },
+        )
     }
 
     /// The runtime for everything that is not a guest.
@@ -164,7 +198,13 @@ impl Sandbox {
         &self.shared.engines
     }
 
-    fn start<H, T, C>(&self, metering: Metering, mut start: Start<H>, log: Arc<dyn PluginHost>, call: C) -> Run<T>
+    fn start<H, T, C>(
+        &self,
+        metering: Metering,
+        mut start: Start<H>,
+        log: Arc<dyn PluginHost>,
+        call: C,
+    ) -> Run<T>
     where
         H: Above,
         T: instance::Output,
@@ -184,7 +224,11 @@ impl Sandbox {
         instance::start(&self.shared, &engine, nudge, start, log, call)
     }
 
-    async fn compiled(&self, bytes: Arc<[u8]>, limits: &Limits) -> Result<(Component, Metering), CodeError> {
+    async fn compiled(
+        &self,
+        bytes: Arc<[u8]>,
+        limits: &Limits,
+    ) -> Result<(Component, Metering), CodeError> {
         let metering = if limits.fuel.is_some() { Metering::Fuel } else { Metering::None };
         Ok((self.shared.loader.load(bytes, metering).await?, metering))
     }
@@ -240,7 +284,10 @@ impl AsyncCall<ForAgent, String> for RunAgent {
 struct Describe(ToolPre<ToolGuest>);
 
 impl AsyncCall<ForTool, Vec<ToolSpec>> for Describe {
-    fn call<'a>(self, store: &'a mut Store<Guest<ForTool>>) -> BoxFuture<'a, Returned<Vec<ToolSpec>>> {
+    fn call<'a>(
+        self,
+        store: &'a mut Store<Guest<ForTool>>,
+    ) -> BoxFuture<'a, Returned<Vec<ToolSpec>>> {
         Box::pin(async move {
             let tool = self.0.instantiate_async(&mut *store).await?;
             let specs = tool.call_describe(&mut *store).await?;
@@ -259,7 +306,10 @@ impl AsyncCall<ForTool, String> for CallTool {
     fn call<'a>(self, store: &'a mut Store<Guest<ForTool>>) -> BoxFuture<'a, Returned<String>> {
         Box::pin(async move {
             let tool = self.pre.instantiate_async(&mut *store).await?;
-            Ok(tool.call_call(&mut *store, &self.name, &self.arguments).await?.map_err(v0_1::failure_of))
+            Ok(tool
+                .call_call(&mut *store, &self.name, &self.arguments)
+                .await?
+                .map_err(v0_1::failure_of))
         })
     }
 }

@@ -69,7 +69,11 @@ impl Weigh for ToolResult {
 
 impl Weigh for ToolSpec {
     fn weight(&self) -> usize {
-        FRAME + self.name.len() + self.description.len() + self.parameters.len() + self.hints.weight()
+        FRAME
+            + self.name.len()
+            + self.description.len()
+            + self.parameters.len()
+            + self.hints.weight()
     }
 }
 

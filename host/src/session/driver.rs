@@ -69,9 +69,13 @@ impl Driver {
             let words = format!("the model `{name}` is not granted to this agent");
             return Err(Failure::new(FailureCode::Denied, words));
         }
-        let work = self.work.open(Kind::ModelRequest, name.as_str()).map_err(|refused| not_started(&refused))?;
+        let work = self
+            .work
+            .open(Kind::ModelRequest, name.as_str())
+            .map_err(|refused| not_started(&refused))?;
         let mut stream = provider.start(Request { model: None, ..request });
-        let (session, run, record) = (Arc::clone(&self.session), Arc::clone(&self.run), Arc::clone(&self.record));
+        let (session, run, record) =
+            (Arc::clone(&self.session), Arc::clone(&self.run), Arc::clone(&self.record));
         self.publish(EventKind::ModelStarted { model: name });
         record.model_begins();
         let (finish, usage) = ("interrupted".to_owned(), Usage::default());
@@ -84,25 +88,36 @@ impl Driver {
                         record.model_text(&text);
                         publish(EventKind::ModelText { text });
                     }
-                    Some(Ok(Delta::ToolCall { name })) => publish(EventKind::ModelToolCall { tool: name }),
+                    Some(Ok(Delta::ToolCall { name })) => {
+                        publish(EventKind::ModelToolCall { tool: name })
+                    }
                     Some(Ok(Delta::Retrying { attempt, reason, .. })) => {
                         publish(EventKind::ModelRetrying { attempt, reason });
                     }
                     Some(Ok(Delta::Done(response))) => break Ok(response),
                     Some(Err(error)) => break Err(failure_of(&error)),
-                    None => break Err(Failure::new(FailureCode::Failed, "the model's answer ended without an end")),
+                    None => {
+                        break Err(Failure::new(
+                            FailureCode::Failed,
+                            "the model's answer ended without an end",
+                        ));
+                    }
                 }
             };
             let (finish, usage, detail) = match &outcome {
                 Ok(response) => (response.finish.as_str().to_owned(), response.usage, None),
-                Err(failure) => ("failed".to_owned(), Usage::default(), Some(failure.message.clone())),
+                Err(failure) => {
+                    ("failed".to_owned(), Usage::default(), Some(failure.message.clone()))
+                }
             };
             open.close(EventKind::ModelEnded { finish, usage, detail });
             outcome
         };
         let task = spawn(self.sandbox.control(), work, read);
         Ok(async move {
-            task.await.unwrap_or_else(|| Err(Failure::new(FailureCode::Failed, "the model request was stopped")))
+            task.await.unwrap_or_else(|| {
+                Err(Failure::new(FailureCode::Failed, "the model request was stopped"))
+            })
         }
         .boxed())
     }
@@ -147,7 +162,11 @@ impl AgentHost for Driver {
             .map(|call| {
                 let (id, tool) = (call.id.clone(), call.name.clone());
                 let arguments = shortened(&call.arguments);
-                self.publish(EventKind::ToolStarted { id: id.clone(), tool: tool.clone(), arguments });
+                self.publish(EventKind::ToolStarted {
+                    id: id.clone(),
+                    tool: tool.clone(),
+                    arguments,
+                });
                 let started = Instant::now();
                 let called = self.agent.toolbox.call(&self.sandbox, &self.work, call);
                 let ended = move |status: &str, bytes, took| {
@@ -167,7 +186,8 @@ impl AgentHost for Driver {
 
     fn history(&self, limit: u32) -> Result<Vec<Message>, Failure> {
         // Beside the texts of its messages, an answer has room for what the door makes of them.
-        let most = usize::try_from(self.agent.plugged.effective.limits.call_bytes / 2).unwrap_or(usize::MAX);
+        let most = usize::try_from(self.agent.plugged.effective.limits.call_bytes / 2)
+            .unwrap_or(usize::MAX);
         Ok(self.session.history(limit, most))
     }
 
@@ -176,13 +196,18 @@ impl AgentHost for Driver {
         // A part of the result is one text and is kept once, in place of the one before.
         let most = if kind == "partial" { MOST_PARTIAL } else { MOST_PAYLOAD };
         if bytes > most {
-            let words = format!("an event of this kind has at most {most} bytes, not {bytes}: say less at once");
+            let words = format!(
+                "an event of this kind has at most {most} bytes, not {bytes}: say less at once"
+            );
             return Err(Failure::new(FailureCode::TooLarge, words));
         }
         let invalid = |words: String| Failure::new(FailureCode::Invalid, words);
         let payload: serde_json::Value = serde_json::from_str(payload)
             .map_err(|error| invalid(format!("the payload of the event is not JSON: {error}")))?;
-        let text = |payload: &serde_json::Value| match payload.get("text").and_then(serde_json::Value::as_str) {
+        let text = |payload: &serde_json::Value| match payload
+            .get("text")
+            .and_then(serde_json::Value::as_str)
+        {
             Some(text) => Ok(text.to_owned()),
             None => Err(invalid(format!("the payload of a `{kind}` event needs a `text`"))),
         };

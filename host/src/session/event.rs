@@ -194,13 +194,19 @@ impl EventKind {
         let own = size_of::<Event>();
         own + match self {
             EventKind::RunStarted { agent, goal } => agent.len() + goal.len(),
-            EventKind::Progress { text } | EventKind::Partial { text } | EventKind::ModelText { text } => text.len(),
+            EventKind::Progress { text }
+            | EventKind::Partial { text }
+            | EventKind::ModelText { text } => text.len(),
             EventKind::Custom { kind, payload } => kind.len() + weight(payload),
             EventKind::ModelStarted { model } => model.len(),
             EventKind::ModelToolCall { tool } => tool.len(),
             EventKind::ModelRetrying { reason, .. } => reason.len(),
-            EventKind::ModelEnded { finish, detail, .. } => finish.len() + detail.as_ref().map_or(0, String::len),
-            EventKind::ToolStarted { id, tool, arguments } => id.len() + tool.len() + arguments.len(),
+            EventKind::ModelEnded { finish, detail, .. } => {
+                finish.len() + detail.as_ref().map_or(0, String::len)
+            }
+            EventKind::ToolStarted { id, tool, arguments } => {
+                id.len() + tool.len() + arguments.len()
+            }
             EventKind::ToolEnded { id, tool, status, .. } => id.len() + tool.len() + status.len(),
             EventKind::Log { level, plugin, text } => level.len() + plugin.len() + text.len(),
             EventKind::Stop { kind, message, issuer } => kind.len() + message.len() + issuer.len(),
@@ -219,9 +225,10 @@ fn weight(value: &Value) -> usize {
         Value::String(text) => text.len(),
         Value::Array(items) => items.iter().map(weight).sum(),
         // A map has room to spare.
-        Value::Object(members) => {
-            members.iter().map(|(key, value)| 2 * (size_of::<String>() + own) + key.len() + weight(value)).sum()
-        }
+        Value::Object(members) => members
+            .iter()
+            .map(|(key, value)| 2 * (size_of::<String>() + own) + key.len() + weight(value))
+            .sum(),
     }
 }
 
@@ -263,7 +270,9 @@ impl Log {
         self.last = event.seq;
         self.bytes += bytes;
         self.remembered.push_back((bytes, Arc::new(event)));
-        while self.remembered.len() > REMEMBERED || (self.bytes > MOST_BYTES && self.remembered.len() > 1) {
+        while self.remembered.len() > REMEMBERED
+            || (self.bytes > MOST_BYTES && self.remembered.len() > 1)
+        {
             let Some((bytes, _)) = self.remembered.pop_front() else { return };
             self.bytes -= bytes;
         }
@@ -481,7 +490,9 @@ mod tests {
         let mut events = stream.watch(0);
         let long = "ä".repeat(MOST_TEXT);
         stream.publish(&run(), EventKind::ModelToolCall { tool: long.clone() });
-        let Some(EventKind::ModelToolCall { tool }) = events.try_next().unwrap().map(|event| event.kind) else {
+        let Some(EventKind::ModelToolCall { tool }) =
+            events.try_next().unwrap().map(|event| event.kind)
+        else {
             panic!("no tool call");
         };
         assert_eq!(tool.chars().count(), MOST_NAME + 1);

@@ -24,10 +24,16 @@ impl Memory {
     pub(super) fn set(&self, key: &str, value: Vec<u8>) -> Result<(), Failure> {
         let too_large = |what: String| Err(Failure::new(FailureCode::TooLarge, what));
         if key.is_empty() || key.len() > MOST_KEY {
-            return too_large(format!("a key of the memory has from 1 to {MOST_KEY} bytes, not {}", key.len()));
+            return too_large(format!(
+                "a key of the memory has from 1 to {MOST_KEY} bytes, not {}",
+                key.len()
+            ));
         }
         if value.len() > MOST_VALUE {
-            return too_large(format!("a value of the memory has at most {MOST_VALUE} bytes, not {}", value.len()));
+            return too_large(format!(
+                "a value of the memory has at most {MOST_VALUE} bytes, not {}",
+                value.len()
+            ));
         }
         let mut entries = self.lock();
         let old = entries.get(key).map_or(0, |old| key.len() + old.len());
@@ -48,7 +54,8 @@ impl Memory {
 
     pub(super) fn keys(&self, prefix: &str) -> Vec<String> {
         let entries = self.lock();
-        let from = entries.range::<str, _>((std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded));
+        let from = entries
+            .range::<str, _>((std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded));
         from.map(|(key, _)| key).take_while(|key| key.starts_with(prefix)).cloned().collect()
     }
 

@@ -14,7 +14,9 @@ use super::turn::{Effect, Generation, State, Step};
 use crate::ids::{SessionId, WorkId};
 use crate::message::{Message, Role};
 use crate::model::Models;
-use crate::sandbox::{AgentCode, AgentHost, LimitKind, Outcome, Reach, Report, Sandbox, Start, Task, Used};
+use crate::sandbox::{
+    AgentCode, AgentHost, LimitKind, Outcome, Reach, Report, Sandbox, Start, Task, Used,
+};
 use crate::tool::{Plugged, Toolbox};
 use crate::work::{Kind, Refused, Stop, StopKind, StopSignal, Work, spawn_charged};
 
@@ -78,7 +80,12 @@ impl Shared {
 
     /// Waits for the end of a run, and meanwhile tells watchers of the stops that it comes to carry, whoever gave
     /// them. All of them are told before this returns, so that no stop follows the end of its run.
-    async fn told_of_stops<T>(&self, run: &Arc<str>, signal: &StopSignal, ended: impl Future<Output = T>) -> T {
+    async fn told_of_stops<T>(
+        &self,
+        run: &Arc<str>,
+        signal: &StopSignal,
+        ended: impl Future<Output = T>,
+    ) -> T {
         let mut ended = std::pin::pin!(ended);
         let mut told = None;
         loop {
@@ -94,11 +101,16 @@ impl Shared {
             // One look, so that none is counted as told that was given since.
             let now = signal.stop();
             let soft = now.as_ref().filter(|_| told.is_none()).and_then(|_| signal.soft());
-            let hard = now.clone().filter(|stop| stop.kind() == StopKind::Hard && told != Some(StopKind::Hard));
+            let hard = now
+                .clone()
+                .filter(|stop| stop.kind() == StopKind::Hard && told != Some(StopKind::Hard));
             // The end of its time is not something that anybody asked for.
             for stop in [soft, hard.filter(|_| !signal.expired())].into_iter().flatten() {
                 let (message, issuer) = (stop.message().to_owned(), stop.issuer().to_owned());
-                self.stream.publish(run, EventKind::Stop { kind: stop.kind().to_string(), message, issuer });
+                self.stream.publish(
+                    run,
+                    EventKind::Stop { kind: stop.kind().to_string(), message, issuer },
+                );
             }
             told = now.map(|stop| stop.kind());
             if let Some(ended) = ended {
@@ -171,7 +183,11 @@ impl Session {
     /// # Errors
     ///
     /// [`PromptError::Busy`] while a turn is going on, [`PromptError::Refused`] when the session takes no new work.
-    pub fn prompt(&self, goal: impl Into<String>, input: impl Into<String>) -> Result<Turn, PromptError> {
+    pub fn prompt(
+        &self,
+        goal: impl Into<String>,
+        input: impl Into<String>,
+    ) -> Result<Turn, PromptError> {
         let (goal, input) = (goal.into(), input.into());
         let shared = &self.shared;
         let mut turn = lock(&shared.turn);
@@ -222,7 +238,10 @@ impl Session {
         let record = Arc::new(Record::default());
         self.shared.stream.publish(
             &run,
-            EventKind::RunStarted { agent: self.agent.plugged.name.to_string(), goal: goal.clone() },
+            EventKind::RunStarted {
+                agent: self.agent.plugged.name.to_string(),
+                goal: goal.clone(),
+            },
         );
         let driver = Driver {
             work: work.share(),
@@ -268,7 +287,11 @@ impl Session {
     /// # Errors
     ///
     /// [`StopError::Stale`] when the named execution is over (S9).
-    pub fn stop_turn(&self, generation: Option<Generation>, stop: &Stop) -> Result<usize, StopError> {
+    pub fn stop_turn(
+        &self,
+        generation: Option<Generation>,
+        stop: &Stop,
+    ) -> Result<usize, StopError> {
         let turn = lock(&self.shared.turn);
         let (now, effect) = (turn.1, turn.0.step(Step::Stop(generation)).1);
         drop(turn);
@@ -318,13 +341,14 @@ impl fmt::Debug for Shared {
 /// Where the newest messages begin that are no more than so many, and no more bytes than that.
 fn from(messages: &[Message], limit: usize, bytes: usize) -> usize {
     let mut left = bytes;
-    let fits = |message: &&Message| match left.checked_sub(message.text.len() + size_of::<Message>()) {
-        Some(rest) => {
-            left = rest;
-            true
-        }
-        None => false,
-    };
+    let fits =
+        |message: &&Message| match left.checked_sub(message.text.len() + size_of::<Message>()) {
+            Some(rest) => {
+                left = rest;
+                true
+            }
+            None => false,
+        };
     messages.len() - messages.iter().rev().take(limit).take_while(fits).count()
 }
 
@@ -452,7 +476,8 @@ mod tests {
 
     #[test]
     fn the_newest_messages_go_first_and_the_oldest_are_left_out() {
-        let messages: Vec<Message> = (0..10).map(|_| Message::text(Role::User, "x".repeat(1_000))).collect();
+        let messages: Vec<Message> =
+            (0..10).map(|_| Message::text(Role::User, "x".repeat(1_000))).collect();
         let one = 1_000 + size_of::<Message>();
         assert_eq!(from(&messages, 100, usize::MAX), 0);
         assert_eq!(from(&messages, 3, usize::MAX), 7);

@@ -50,7 +50,9 @@ impl State {
             (State::Running { now }, Step::Prompt) => (self, Effect::Busy(Generation(now))),
             (State::Idle { .. }, Step::Stop(Some(_))) => (self, Effect::Stale),
             (State::Idle { .. }, Step::Stop(None)) => (self, Effect::Nothing),
-            (State::Running { now }, Step::Stop(Some(meant))) if meant.0 != now => (self, Effect::Stale),
+            (State::Running { now }, Step::Stop(Some(meant))) if meant.0 != now => {
+                (self, Effect::Stale)
+            }
             (State::Running { now }, Step::Stop(_)) => (self, Effect::StopRun(Generation(now))),
             (State::Running { now }, Step::Ended(ended)) if ended.0 == now => {
                 (State::Idle { last: now }, Effect::Nothing)

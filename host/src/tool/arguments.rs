@@ -44,7 +44,8 @@ impl Arguments {
         if schema.len() > MOST_TEXT {
             return Err(Excess::Text.into());
         }
-        let mut schema: Value = serde_json::from_str(schema).map_err(|error| SchemaError::NotJson(error.to_string()))?;
+        let mut schema: Value = serde_json::from_str(schema)
+            .map_err(|error| SchemaError::NotJson(error.to_string()))?;
         if schema.get("type").and_then(Value::as_str) != Some("object") {
             return Err(SchemaError::NotObject);
         }
@@ -53,7 +54,9 @@ impl Arguments {
         if let Some(members) = schema.as_object_mut() {
             members.remove("$id");
         }
-        let patterns = jsonschema::PatternOptions::regex().size_limit(MOST_PATTERN).dfa_size_limit(MOST_MATCHING);
+        let patterns = jsonschema::PatternOptions::regex()
+            .size_limit(MOST_PATTERN)
+            .dfa_size_limit(MOST_MATCHING);
         let validator = jsonschema::options()
             .with_pattern_options(patterns)
             .should_validate_formats(false)
@@ -86,11 +89,13 @@ impl Arguments {
     pub fn check(&self, text: &str) -> Result<String, String> {
         if self.cost(text) > MOST_COST {
             let (bytes, most) = (text.len(), MOST_COST / self.size.weight().max(1));
-            return Err(format!("the arguments have {bytes} bytes; this tool takes at most {most}: ask for less at once"));
+            return Err(format!(
+                "the arguments have {bytes} bytes; this tool takes at most {most}: ask for less at once"
+            ));
         }
         let text = if text.trim().is_empty() { "{}" } else { text };
-        let value: Value =
-            serde_json::from_str(text).map_err(|error| format!("the arguments are not JSON: {error}"))?;
+        let value: Value = serde_json::from_str(text)
+            .map_err(|error| format!("the arguments are not JSON: {error}"))?;
         if self.validator.is_valid(&value) {
             return Ok(text.to_owned());
         }
@@ -104,7 +109,11 @@ impl Arguments {
             .take(NAMED)
             .map(|error| {
                 let at = error.instance_path().to_string();
-                let at = if at.is_empty() { "the arguments".to_owned() } else { format!("`{}`", shortened(&at)) };
+                let at = if at.is_empty() {
+                    "the arguments".to_owned()
+                } else {
+                    format!("`{}`", shortened(&at))
+                };
                 format!("{at}: {}", shortened(&error.to_string()))
             })
             .collect();
@@ -128,7 +137,9 @@ fn extent(value: &Value) -> (usize, usize) {
     };
     match value {
         Value::Array(items) => items.iter().map(|item| (8, item)).fold((1, 0), below),
-        Value::Object(members) => members.iter().map(|(key, value)| (key.len(), value)).fold((1, 0), below),
+        Value::Object(members) => {
+            members.iter().map(|(key, value)| (key.len(), value)).fold((1, 0), below)
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => (1, 0),
     }
 }
@@ -188,8 +199,12 @@ mod tests {
     fn what_is_no_schema_of_an_object_is_refused() {
         assert!(matches!(Arguments::new("{"), Err(SchemaError::NotJson(_))));
         assert_eq!(Arguments::new(r#"{"type":"string"}"#).unwrap_err(), SchemaError::NotObject);
-        assert!(matches!(Arguments::new(r#"{"type":"object","properties":3}"#), Err(SchemaError::NotSchema(_))));
-        let outside = r#"{"type":"object","properties":{"a":{"$ref":"https://example.org/x.json"}}}"#;
+        assert!(matches!(
+            Arguments::new(r#"{"type":"object","properties":3}"#),
+            Err(SchemaError::NotSchema(_))
+        ));
+        let outside =
+            r#"{"type":"object","properties":{"a":{"$ref":"https://example.org/x.json"}}}"#;
         assert!(matches!(Arguments::new(outside), Err(SchemaError::Excess(Excess::Reference(_)))));
     }
 
@@ -206,17 +221,30 @@ mod tests {
     fn hostile_schemas_are_refused_soon() {
         let began = std::time::Instant::now();
         let chain: Vec<String> = (1..=40)
-            .map(|n| format!(r##""d{n}":{{"allOf":[{{"$ref":"#/$defs/d{0}"}},{{"$ref":"#/$defs/d{0}"}}]}}"##, n - 1))
+            .map(|n| {
+                format!(
+                    r##""d{n}":{{"allOf":[{{"$ref":"#/$defs/d{0}"}},{{"$ref":"#/$defs/d{0}"}}]}}"##,
+                    n - 1
+                )
+            })
             .collect();
-        let doubling =
-            format!(r##"{{"type":"object","$ref":"#/$defs/d40","$defs":{{"d0":{{}},{}}}}}"##, chain.join(","));
-        let large = r##"{"type":"object","properties":{"a":{"pattern":"((\\w{1,90}){1,90}){1,90}"}}}"##.to_owned();
+        let doubling = format!(
+            r##"{{"type":"object","$ref":"#/$defs/d40","$defs":{{"d0":{{}},{}}}}}"##,
+            chain.join(",")
+        );
+        let large =
+            r##"{"type":"object","properties":{"a":{"pattern":"((\\w{1,90}){1,90}){1,90}"}}}"##
+                .to_owned();
         let many: Vec<String> = (0..1_000).map(|n| format!(r#""a{n}":{{}}"#)).collect();
         let many = format!(r#"{{"type":"object","patternProperties":{{{}}}}}"#, many.join(","));
         let long = format!(r#"{{"type":"object","title":"{}"}}"#, "x".repeat(MOST_TEXT));
         let tree = r##"{"type":"object","properties":{"a":{"$ref":"#"}}}"##.to_owned();
         for schema in [doubling, many, long, tree] {
-            assert!(matches!(Arguments::new(&schema), Err(SchemaError::Excess(_))), "{}", shortened(&schema));
+            assert!(
+                matches!(Arguments::new(&schema), Err(SchemaError::Excess(_))),
+                "{}",
+                shortened(&schema)
+            );
         }
         assert!(matches!(Arguments::new(&large), Err(SchemaError::NotSchema(_))));
         assert!(began.elapsed() < SOON);
@@ -224,7 +252,9 @@ mod tests {
 
     #[test]
     fn the_largest_schema_there_may_be_fits_on_the_stack() {
-        let nested = (0..62).fold(r#"{"type":"object"}"#.to_owned(), |inner, _| format!(r#"{{"allOf":[{inner}]}}"#));
+        let nested = (0..62).fold(r#"{"type":"object"}"#.to_owned(), |inner, _| {
+            format!(r#"{{"allOf":[{inner}]}}"#)
+        });
         let schema = format!(r#"{{"type":"object","not":{nested}}}"#);
         // Either is an answer: what matters is that there is one.
         if let Ok(arguments) = Arguments::new(&schema) {
@@ -235,7 +265,8 @@ mod tests {
     #[test]
     fn arguments_that_are_too_long_for_their_schema_are_refused_unread() {
         let any: Vec<String> = (0..2_000).map(|n| format!(r#"{{"required":["r{n}"]}}"#)).collect();
-        let arguments = Arguments::new(&format!(r#"{{"type":"object","allOf":[{}]}}"#, any.join(","))).unwrap();
+        let arguments =
+            Arguments::new(&format!(r#"{{"type":"object","allOf":[{}]}}"#, any.join(","))).unwrap();
         let long = format!(r#"{{"a":"{}"}}"#, "x".repeat(1 << 20));
         assert!(arguments.is_quick(&long), "it is refused at once");
         assert!(arguments.check(&long).unwrap_err().contains("ask for less"));
@@ -244,8 +275,11 @@ mod tests {
 
     #[test]
     fn faults_that_would_fill_the_memory_are_not_listed() {
-        let any: Vec<String> = (0..20).map(|n| format!(r#"{{"items":{{"minLength":{n},"type":"string"}}}}"#)).collect();
-        let schema = format!(r#"{{"type":"object","properties":{{"a":{{"allOf":[{}]}}}}}}"#, any.join(","));
+        let any: Vec<String> = (0..20)
+            .map(|n| format!(r#"{{"items":{{"minLength":{n},"type":"string"}}}}"#))
+            .collect();
+        let schema =
+            format!(r#"{{"type":"object","properties":{{"a":{{"allOf":[{}]}}}}}}"#, any.join(","));
         let arguments = Arguments::new(&schema).unwrap();
         let wrong = |items: usize| format!(r#"{{"a":[{}1]}}"#, "1,".repeat(items));
         assert!(arguments.check(&wrong(200_000)).unwrap_err().contains("too long to say where"));

@@ -102,7 +102,9 @@ impl<'a> Walk<'a> {
     fn keyword(&mut self, key: &str, value: &'a Value, at: At) -> Result<(), Excess> {
         match (key, value) {
             ("$ref", Value::String(to)) => self.follow(to, at),
-            ("$dynamicRef" | "$recursiveRef", Value::String(to)) => Err(Excess::Reference(to.clone())),
+            ("$dynamicRef" | "$recursiveRef", Value::String(to)) => {
+                Err(Excess::Reference(to.clone()))
+            }
             // With a name of its own a part of the schema would be what its references start from.
             ("$id" | "$schema", Value::String(_)) if at.depth > 0 => Err(Excess::Named),
             ("pattern", Value::String(pattern)) => self.pattern(pattern),
@@ -120,7 +122,10 @@ impl<'a> Walk<'a> {
     fn follow(&mut self, to: &'a str, at: At) -> Result<(), Excess> {
         let nowhere = || Excess::Reference(to.chars().take(100).collect());
         // What is percent-encoded has two readings, and only one of them would be measured.
-        let pointer = to.strip_prefix('#').filter(|_| to.len() <= LONGEST && !to.contains('%')).ok_or_else(nowhere)?;
+        let pointer = to
+            .strip_prefix('#')
+            .filter(|_| to.len() <= LONGEST && !to.contains('%'))
+            .ok_or_else(nowhere)?;
         if self.following.contains(&pointer) {
             return Err(Excess::Recursive(pointer.to_owned()));
         }
@@ -133,7 +138,11 @@ impl<'a> Walk<'a> {
 
     fn pattern(&mut self, pattern: &str) -> Result<(), Excess> {
         self.size.patterns += 1;
-        if self.size.patterns > MOST_PATTERNS || pattern.len() > LONGEST { Err(Excess::Patterns) } else { Ok(()) }
+        if self.size.patterns > MOST_PATTERNS || pattern.len() > LONGEST {
+            Err(Excess::Patterns)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -145,7 +154,9 @@ pub enum Excess {
     #[error("it has more than {MOST_TEXT} bytes")]
     Text,
     /// Too many values.
-    #[error("it has more than {MOST_VALUES} values, counting again at each reference what it leads to")]
+    #[error(
+        "it has more than {MOST_VALUES} values, counting again at each reference what it leads to"
+    )]
     Values,
     /// Too deep.
     #[error("it is more than {MOST_DEPTH} deep, counting what references lead to")]
@@ -188,7 +199,8 @@ mod tests {
 
     #[test]
     fn references_that_double_at_each_step_are_too_much() {
-        let mut schema = json!({"type": "object", "$defs": {"d0": {"type": "object"}}, "$ref": "#/$defs/d40"});
+        let mut schema =
+            json!({"type": "object", "$defs": {"d0": {"type": "object"}}, "$ref": "#/$defs/d40"});
         for n in 1..=40 {
             let below = json!({"$ref": format!("#/$defs/d{}", n - 1)});
             schema["$defs"][format!("d{n}")] = json!({"allOf": [below, below]});
@@ -200,7 +212,8 @@ mod tests {
     fn what_leads_back_to_itself_is_refused() {
         let tree = json!({"properties": {"left": {"$ref": "#"}}});
         assert_eq!(measure(&tree), Err(Excess::Recursive(String::new())));
-        let far = json!({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"items": {"$ref": "#/$defs/a"}}}});
+        let far =
+            json!({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"items": {"$ref": "#/$defs/a"}}}});
         assert!(matches!(measure(&far), Err(Excess::Recursive(_))));
         let around = json!({"$defs": {"a": {"items": {"$ref": "#/$defs"}}}});
         assert!(matches!(measure(&around), Err(Excess::Recursive(_))));
@@ -208,12 +221,17 @@ mod tests {
 
     #[test]
     fn only_plain_paths_of_the_schema_itself_are_followed() {
-        for to in ["https://example.org/x.json", "#anchor", "other#/a", "#/%24defs/a", "#/nowhere", "x"] {
+        for to in
+            ["https://example.org/x.json", "#anchor", "other#/a", "#/%24defs/a", "#/nowhere", "x"]
+        {
             let schema = json!({"$defs": {"a": {}}, "properties": {"a": {"$ref": to}}});
             assert!(matches!(measure(&schema), Err(Excess::Reference(_))), "{to}");
         }
         assert!(matches!(measure(&json!({"$dynamicRef": "#meta"})), Err(Excess::Reference(_))));
-        assert_eq!(measure(&json!({"$defs": {"a": {"$id": "https://example.org"}}})), Err(Excess::Named));
+        assert_eq!(
+            measure(&json!({"$defs": {"a": {"$id": "https://example.org"}}})),
+            Err(Excess::Named)
+        );
         assert!(measure(&json!({"properties": {"$ref": {}, "$id": {}, "pattern": {}}})).is_ok());
     }
 
@@ -228,7 +246,8 @@ mod tests {
 
     #[test]
     fn patterns_are_counted_wherever_they_stand() {
-        let many: serde_json::Map<String, Value> = (0..65).map(|n| (format!("p{n}"), json!({}))).collect();
+        let many: serde_json::Map<String, Value> =
+            (0..65).map(|n| (format!("p{n}"), json!({}))).collect();
         assert_eq!(measure(&json!({"patternProperties": many})), Err(Excess::Patterns));
         assert_eq!(measure(&json!({"pattern": "a".repeat(1_025)})), Err(Excess::Patterns));
         let left: Vec<Value> = (0..5).map(|_| json!({"unevaluatedItems": false})).collect();

@@ -19,7 +19,9 @@ pub fn full_name(plugin: &str, tool: &str) -> Result<String, NameError> {
 
 /// A tool has a name that no model could call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{name}` cannot be the name of a tool: letters, digits, `_` and `-`, at most 64 with the plugin's name")]
+#[error(
+    "`{name}` cannot be the name of a tool: letters, digits, `_` and `-`, at most 64 with the plugin's name"
+)]
 pub struct NameError {
     name: String,
 }

@@ -42,7 +42,12 @@ impl PluginHost for Plugged {
 
 impl ToolHost for Plugged {
     fn secret(&self, name: &str) -> Result<String, Failure> {
-        let denied = || Failure::new(FailureCode::Denied, format!("the secret `{}` is not granted", name.escape_debug()));
+        let denied = || {
+            Failure::new(
+                FailureCode::Denied,
+                format!("the secret `{}` is not granted", name.escape_debug()),
+            )
+        };
         let wanted = SecretName::parse(name).map_err(|_| denied())?;
         let source = self.effective.secrets.get(&wanted).ok_or_else(denied)?;
         match source.fetch(&*self.environment) {
@@ -50,7 +55,10 @@ impl ToolHost for Plugged {
             Err(error) => {
                 // Where the operator keeps it is not the guest's to know.
                 tracing::warn!(plugin = %self.name, secret = name, error = %error, "a secret could not be fetched");
-                Err(Failure::new(FailureCode::NotFound, format!("the operator has not set the secret `{name}`")))
+                Err(Failure::new(
+                    FailureCode::NotFound,
+                    format!("the operator has not set the secret `{name}`"),
+                ))
             }
         }
     }

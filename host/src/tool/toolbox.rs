@@ -62,11 +62,17 @@ impl Toolbox {
     /// # Errors
     ///
     /// [`ToolError`] when it cannot say, or says something that no model could use. Nothing is added then.
-    pub async fn add(&mut self, sandbox: &Sandbox, owner: &Work, plugin: ToolPlugin) -> Result<(), ToolError> {
+    pub async fn add(
+        &mut self,
+        sandbox: &Sandbox,
+        owner: &Work,
+        plugin: ToolPlugin,
+    ) -> Result<(), ToolError> {
         let name = Arc::clone(&plugin.plugged.name);
         let work = owner.open(Kind::ToolCall, format!("{name} describes itself"))?;
         let mut limits = plugin.plugged.effective.limits.clone();
-        limits.wall_time = Some(limits.wall_time.map_or(DESCRIBE_TIME, |wall| wall.min(DESCRIBE_TIME)));
+        limits.wall_time =
+            Some(limits.wall_time.map_or(DESCRIBE_TIME, |wall| wall.min(DESCRIBE_TIME)));
         let host = Arc::new(plugin.plugged.clone()) as Arc<dyn ToolHost>;
         let start = Start { work, limits, reach: Arc::new(Reach::default()), host };
         let report = sandbox.describe_tools(&plugin.code, start).ended().await;
@@ -82,9 +88,12 @@ impl Toolbox {
         }
         let checks = Arc::new(Semaphore::new(CHECKS));
         let reader = Arc::clone(&name);
-        let read = apart(sandbox.control(), owner, &checks, "reads schemas", move || read(&reader, specs)).await?;
+        let read =
+            apart(sandbox.control(), owner, &checks, "reads schemas", move || read(&reader, specs))
+                .await?;
         let detail = || "its schemas could not be read".to_owned();
-        let read = read.ok_or_else(|| ToolError::Silent { plugin: name.to_string(), detail: detail() })?;
+        let read =
+            read.ok_or_else(|| ToolError::Silent { plugin: name.to_string(), detail: detail() })?;
         let mut added = BTreeMap::new();
         for (spec, arguments) in read? {
             let full = full_name(&name, &spec.name)?;
@@ -95,7 +104,9 @@ impl Toolbox {
                 checks: Arc::clone(&checks),
                 plugin: plugin.clone(),
             };
-            if self.routes.contains_key(&full) || added.insert(full.clone(), Arc::new(route)).is_some() {
+            if self.routes.contains_key(&full)
+                || added.insert(full.clone(), Arc::new(route)).is_some()
+            {
                 return Err(ToolError::Twice { tool: full });
             }
         }
@@ -148,7 +159,8 @@ fn read(plugin: &str, specs: Vec<ToolSpec>) -> Result<Vec<(ToolSpec, Arguments)>
     let (mut values, mut patterns) = (0, 0);
     let mut read = Vec::with_capacity(specs.len());
     for spec in specs {
-        let at = |error| ToolError::Schema { plugin: plugin.to_owned(), tool: spec.name.clone(), error };
+        let at =
+            |error| ToolError::Schema { plugin: plugin.to_owned(), tool: spec.name.clone(), error };
         let arguments = Arguments::new(&spec.parameters).map_err(at)?;
         values += arguments.size().values;
         patterns += arguments.size().patterns;
@@ -173,7 +185,12 @@ async fn apart<T: Send + 'static>(
 }
 
 /// Checks arguments. No stop of the call waits for that.
-async fn check(control: &Handle, work: &Work, route: &Arc<Route>, arguments: String) -> Result<String, Answer> {
+async fn check(
+    control: &Handle,
+    work: &Work,
+    route: &Arc<Route>,
+    arguments: String,
+) -> Result<String, Answer> {
     let invalid = |words| ("invalid", words);
     if route.arguments.is_quick(&arguments) {
         return route.arguments.check(&arguments).map_err(invalid);
@@ -210,7 +227,8 @@ fn start(
         let host = Arc::new(plugin.plugged.clone()) as Arc<dyn ToolHost>;
         let limits = plugin.plugged.effective.limits.clone();
         let start = Start { work, limits, reach: Arc::clone(&plugin.reach), host };
-        let report = sandbox.call_tool(&plugin.code, start, route.inner.clone(), arguments).ended().await;
+        let report =
+            sandbox.call_tool(&plugin.code, start, route.inner.clone(), arguments).ended().await;
         answer(report)
     };
     // Charged to the caller: a share of the call's own node would keep it from ever being spent, and the task waits
@@ -283,7 +301,9 @@ pub enum ToolError {
         detail: String,
     },
     /// It has no tools, or too many.
-    #[error("the tool plugin `{plugin}` describes {count} tools; it must have from 1 to {MOST_TOOLS}")]
+    #[error(
+        "the tool plugin `{plugin}` describes {count} tools; it must have from 1 to {MOST_TOOLS}"
+    )]
     Count {
         /// The plugin.
         plugin: String,

@@ -65,7 +65,10 @@ impl Work {
         loop {
             let mut left = std::pin::pin!(self.shared.left.notified());
             left.as_mut().enable();
-            if lock(&self.shared.state).executions_below(self.id()).all(|node| node.kind == Kind::Blocking) {
+            if lock(&self.shared.state)
+                .executions_below(self.id())
+                .all(|node| node.kind == Kind::Blocking)
+            {
                 return;
             }
             left.await;

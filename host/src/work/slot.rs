@@ -129,7 +129,12 @@ impl<T> Occupant<T> {
         let signal = work.signal();
         drop(work);
         // Where nobody waits, what it gave goes here.
-        drop(told.send(Ended { ending, stop: signal.stop(), soft: signal.soft(), expired: signal.expired() }));
+        drop(told.send(Ended {
+            ending,
+            stop: signal.stop(),
+            soft: signal.soft(),
+            expired: signal.expired(),
+        }));
         if let Some(waker) = waker {
             waker.wake();
         }

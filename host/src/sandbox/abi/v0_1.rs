@@ -70,7 +70,11 @@ type Said<T> = wasmtime::Result<Result<T, wit::types::Failure>>;
 fn said<T, U, H: Above>(door: &Door<H>, answer: Answer<T>, into: impl FnOnce(T) -> U) -> Said<U> {
     Ok(answer?.map(into).map_err(|failure| {
         let stop = door.stop_of(&failure).map(|stop| stop_record(&stop));
-        wit::types::Failure { code: failure.code.as_str().to_owned(), message: failure.message, stop }
+        wit::types::Failure {
+            code: failure.code.as_str().to_owned(),
+            message: failure.message,
+            stop,
+        }
     }))
 }
 
@@ -153,7 +157,10 @@ impl wit::run::Host for AgentGuest {
     async fn checkpoint(&mut self, name: String) -> Said<()> {
         let detail: Arc<str> = name.as_str().into();
         let bytes = name.len();
-        let answer = self.door().wait("run.checkpoint", Some(detail), bytes, |host| host.0.checkpoint(name)).await;
+        let answer = self
+            .door()
+            .wait("run.checkpoint", Some(detail), bytes, |host| host.0.checkpoint(name))
+            .await;
         said(self.door(), answer, |()| ())
     }
 
@@ -201,7 +208,10 @@ impl wit::tools::Host for AgentGuest {
         said(self.door(), answer, |tools| tools.into_iter().map(spec_record).collect())
     }
 
-    async fn call(&mut self, calls: Vec<wit::types::ToolCall>) -> Said<Vec<wit::types::ToolResult>> {
+    async fn call(
+        &mut self,
+        calls: Vec<wit::types::ToolCall>,
+    ) -> Said<Vec<wit::types::ToolResult>> {
         let most = self.door().limits().calls_in_flight;
         let calls: Vec<ToolCall> = calls.into_iter().map(call_of).collect();
         if calls.len() as u64 > most {
@@ -218,7 +228,10 @@ impl wit::tools::Host for AgentGuest {
         let names: Vec<&str> = calls.iter().map(|call| call.name.as_str()).collect();
         let detail: Arc<str> = names.join(", ").into();
         let bytes = calls.weight();
-        let answer = self.door().wait("tools.call", Some(detail), bytes, |host| host.0.call_tools(calls)).await;
+        let answer = self
+            .door()
+            .wait("tools.call", Some(detail), bytes, |host| host.0.call_tools(calls))
+            .await;
         said(self.door(), answer, |results| results.into_iter().map(result_record).collect())
     }
 }
@@ -247,12 +260,14 @@ impl wit::session::Host for AgentGuest {
     }
 
     fn delete(&mut self, key: String) -> Said<()> {
-        let answer = self.door().pass("session.delete", key.len(), |host| host.0.memory_delete(&key));
+        let answer =
+            self.door().pass("session.delete", key.len(), |host| host.0.memory_delete(&key));
         said(self.door(), answer, |()| ())
     }
 
     fn keys(&mut self, prefix: String) -> Said<Vec<String>> {
-        let answer = self.door().pass("session.keys", prefix.len(), |host| host.0.memory_keys(&prefix));
+        let answer =
+            self.door().pass("session.keys", prefix.len(), |host| host.0.memory_keys(&prefix));
         said(self.door(), answer, |keys| keys)
     }
 }
@@ -279,11 +294,19 @@ impl wit::delegate::Host for AgentGuest {
 
 /// What an agent hears that wants to hand out work.
 fn no_delegation() -> Failure {
-    Failure::new(FailureCode::Unavailable, "this host does not serve delegation: do the work in this run")
+    Failure::new(
+        FailureCode::Unavailable,
+        "this host does not serve delegation: do the work in this run",
+    )
 }
 
 /// Answers a call with a failure, through the door like every other answer.
-fn refuse<U, H: Above>(door: &Door<H>, call: &'static str, bytes: usize, failure: Failure) -> Said<U> {
+fn refuse<U, H: Above>(
+    door: &Door<H>,
+    call: &'static str,
+    bytes: usize,
+    failure: Failure,
+) -> Said<U> {
     said(door, door.pass(call, bytes, |_| Err::<Infallible, _>(failure)), |never| match never {})
 }
 
@@ -308,7 +331,10 @@ fn request_of(request: wit::model::Request, tokens_left: Option<u64>) -> Result<
 
 fn message_of(message: wit::types::Message) -> Result<Message, Failure> {
     let Some(role) = Role::parse(&message.role) else {
-        let words = format!("{:?} is not the role of a message: use system, user, assistant or tool", message.role);
+        let words = format!(
+            "{:?} is not the role of a message: use system, user, assistant or tool",
+            message.role
+        );
         return Err(Failure::new(FailureCode::Invalid, words));
     };
     let tool_calls = message.tool_calls.into_iter().map(call_of).collect();

@@ -82,7 +82,10 @@ fn an_execution_gives_what_it_returns_and_leaves_the_tree() {
     });
     let id = running.id();
     let ended = kit.soon(running.ended());
-    assert!(matches!(ended, Ended { ending: Ending::Returned(7), stop: None, soft: None, expired: false }));
+    assert!(matches!(
+        ended,
+        Ended { ending: Ending::Returned(7), stop: None, soft: None, expired: false }
+    ));
     assert!(!kit.tree.contains(id));
     assert!(dropped.load(Ordering::SeqCst));
     kit.empty();

@@ -67,7 +67,11 @@ fn a_turn_and_a_worker_of_one_session_are_one_piece() {
     let _other_worker = other.open(Kind::Worker, "worker").unwrap();
     assert_eq!((tree.pieces(tree.root()), tree.pieces(session.id())), (3, 2));
     drop(turn);
-    assert_eq!(tree.pieces(session.id()), 2, "the turn lingers for its tool, and the worker is open");
+    assert_eq!(
+        tree.pieces(session.id()),
+        2,
+        "the turn lingers for its tool, and the worker is open"
+    );
     drop(worker);
     assert_eq!(tree.pieces(session.id()), 2);
 }

@@ -25,7 +25,11 @@ impl Agent for Bench {
             }
             "tools" => {
                 for n in 0..times {
-                    let call = ToolCall { id: n.to_string(), name: "bench_echo".into(), arguments: "{}".into() };
+                    let call = ToolCall {
+                        id: n.to_string(),
+                        name: "bench_echo".into(),
+                        arguments: "{}".into(),
+                    };
                     black_box(run.call(vec![call])?);
                 }
             }
@@ -37,7 +41,8 @@ impl Agent for Bench {
             },
             "park" => run.sleep(Duration::from_secs(86_400))?,
             "tool" => {
-                let call = ToolCall { id: "1".into(), name: "bench_spin".into(), arguments: "{}".into() };
+                let call =
+                    ToolCall { id: "1".into(), name: "bench_spin".into(), arguments: "{}".into() };
                 black_box(run.call(vec![call])?);
             }
             "model" => {

@@ -12,9 +12,9 @@
 mod body;
 mod exchange;
 mod plan;
-mod types;
 #[cfg(test)]
 mod tests;
+mod types;
 
 use std::time::Duration;
 
