@@ -4,8 +4,14 @@ use std::error::Error;
 use std::path::Path;
 use std::{env, fs};
 
-/// The guests: each is the package `guest-NAME` in the folder of that name.
-const GUESTS: [&str; 3] = ["agent", "neighbour", "tool"];
+/// The guests, and the files that cargo makes of them.
+const GUESTS: [(&str, &str); 5] = [
+    ("agent", "guest_agent.wasm"),
+    ("bench-agent", "bench_agent.wasm"),
+    ("bench-tool", "bench_tool.wasm"),
+    ("neighbour", "guest_neighbour.wasm"),
+    ("tool", "guest_tool.wasm"),
+];
 
 #[allow(clippy::disallowed_methods, reason = "this is how cargo talks to a build script")]
 fn main() -> Result<(), Box<dyn Error>> {
@@ -21,9 +27,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let built = checkrein_guest_build::build(&guests)?;
     let out = env::var("OUT_DIR")?;
-    for guest in GUESTS {
+    for (guest, file) in GUESTS {
         let component = Path::new(&out).join(guest).with_extension("wasm");
-        fs::copy(built.join(format!("guest_{guest}.wasm")), component)?;
+        fs::copy(built.join(file), component)?;
     }
     // Where all tests keep compiled code, so that a component is compiled once and not once for each test.
     let target = built.ancestors().nth(3).ok_or("the guests were built outside a target folder")?;

@@ -4,10 +4,13 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-/// The bytes of a guest of `tests/guests`: `agent`, `tool` or `neighbour`. Of any other name there are none.
+/// The bytes of a guest of `tests/guests`: `agent`, `tool`, `neighbour`, `bench-agent` or `bench-tool`. Of any other
+/// name there are none.
 pub fn guest(name: &str) -> &'static [u8] {
     match name {
         "agent" => include_bytes!(concat!(env!("OUT_DIR"), "/agent.wasm")),
+        "bench-agent" => include_bytes!(concat!(env!("OUT_DIR"), "/bench-agent.wasm")),
+        "bench-tool" => include_bytes!(concat!(env!("OUT_DIR"), "/bench-tool.wasm")),
         "neighbour" => include_bytes!(concat!(env!("OUT_DIR"), "/neighbour.wasm")),
         "tool" => include_bytes!(concat!(env!("OUT_DIR"), "/tool.wasm")),
         _ => &[],
