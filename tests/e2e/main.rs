@@ -1,5 +1,7 @@
 //! End-to-end tests: the library and the command as their users meet them, with real components.
 
+#![allow(clippy::disallowed_methods, reason = "a test may start threads and read its environment")]
+
 mod agents_on_the_wire;
 mod churn;
 mod command;

@@ -13,9 +13,7 @@ use crate::start::{Beside, Result, hard, interrupted, neighbour, soft, with_agen
 /// Everything that has happened in a session so far.
 fn events(session: &Session) -> Vec<EventKind> {
     let mut events = session.events(0);
-    std::iter::from_fn(|| events.try_next().expect("all events are remembered"))
-        .map(|event| event.kind)
-        .collect()
+    std::iter::from_fn(|| events.try_next().ok().flatten()).map(|event| event.kind).collect()
 }
 
 /// Rules S1 and S5: each call that can wait says once that a soft stop has come, with its kind, its exact words and

@@ -120,8 +120,8 @@ impl Sandbox {
     ) -> Result<AgentCode, CodeError> {
         let (component, metering) = self.compiled(bytes, limits).await?;
         let mut linker: Linker<AgentGuest> = Linker::new(self.engine(metering)?);
-        wasi::add_to_linker(&mut linker).map_err(CodeError::linker)?;
-        v0_1::link_agent(&mut linker).map_err(CodeError::linker)?;
+        wasi::add_to_linker(&mut linker).map_err(|error| CodeError::linker(&error))?;
+        v0_1::link_agent(&mut linker).map_err(|error| CodeError::linker(&error))?;
         let pre = linker
             .instantiate_pre(&component)
             .and_then(AgentPre::new)
@@ -141,8 +141,8 @@ impl Sandbox {
     ) -> Result<ToolCode, CodeError> {
         let (component, metering) = self.compiled(bytes, limits).await?;
         let mut linker: Linker<ToolGuest> = Linker::new(self.engine(metering)?);
-        wasi::add_to_linker(&mut linker).map_err(CodeError::linker)?;
-        v0_1::link_tool(&mut linker).map_err(CodeError::linker)?;
+        wasi::add_to_linker(&mut linker).map_err(|error| CodeError::linker(&error))?;
+        v0_1::link_tool(&mut linker).map_err(|error| CodeError::linker(&error))?;
         let pre = linker
             .instantiate_pre(&component)
             .and_then(ToolPre::new)
@@ -339,7 +339,7 @@ impl CodeError {
         CodeError::World { world, reason: format!("{error:#}") }
     }
 
-    fn linker(error: wasmtime::Error) -> CodeError {
+    fn linker(error: &wasmtime::Error) -> CodeError {
         CodeError::Linker(format!("{error:#}"))
     }
 }

@@ -414,17 +414,19 @@ impl TurnReport {
                 let output = said.unwrap_or_else(|| record.said());
                 (Outcome::Interrupted { stop, said: None }, output)
             }
-            other => (other.map(|_| ()), record.said()),
+            outcome @ (Outcome::Failed(_)
+            | Outcome::Limit(_)
+            | Outcome::Trapped(_)
+            | Outcome::NoPlace
+            | Outcome::NotStarted(_)
+            | Outcome::HostPanicked(_)) => (outcome.map(|_| ()), record.said()),
         };
         TurnReport { generation, outcome, output, used }
     }
 
     /// The limit that ended it, if one did.
     pub fn limit(&self) -> Option<LimitKind> {
-        match self.outcome {
-            Outcome::Limit(kind) => Some(kind),
-            _ => None,
-        }
+        if let Outcome::Limit(kind) = self.outcome { Some(kind) } else { None }
     }
 
     fn event(&self) -> EventKind {

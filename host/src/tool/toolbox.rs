@@ -78,7 +78,13 @@ impl Toolbox {
         let report = sandbox.describe_tools(&plugin.code, start).ended().await;
         let specs = match report.outcome {
             Outcome::Completed(specs) => specs,
-            other => {
+            other @ (Outcome::Failed(_)
+            | Outcome::Interrupted { .. }
+            | Outcome::Limit(_)
+            | Outcome::Trapped(_)
+            | Outcome::NoPlace
+            | Outcome::NotStarted(_)
+            | Outcome::HostPanicked(_)) => {
                 let detail = other.detail().unwrap_or_default();
                 return Err(ToolError::Silent { plugin: name.to_string(), detail });
             }
@@ -200,7 +206,7 @@ async fn check(
     tokio::select! {
         biased;
         _ = signal.raised(StopKind::Hard) => Err(("interrupted", "the call was stopped".to_owned())),
-        checked = apart(control, work, &route.checks, "checks arguments", check) => match checked.map_err(refused)? {
+        checked = apart(control, work, &route.checks, "checks arguments", check) => match checked.map_err(|error| refused(&error))? {
             Some(checked) => checked.map_err(invalid),
             None => Err(("error", "the arguments could not be checked".to_owned())),
         },
@@ -215,7 +221,8 @@ fn start(
     route: Arc<Route>,
     arguments: String,
 ) -> Result<impl Future<Output = Answer> + Send + 'static, Answer> {
-    let work = caller.open(Kind::ToolCall, route.spec.name.as_str()).map_err(refused)?;
+    let work =
+        caller.open(Kind::ToolCall, route.spec.name.as_str()).map_err(|error| refused(&error))?;
     let sandbox = sandbox.clone();
     let control = sandbox.control().clone();
     let task = async move {
@@ -252,7 +259,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-fn refused(refused: Refused) -> Answer {
+fn refused(refused: &Refused) -> Answer {
     ("interrupted", format!("the call was not started: {refused}"))
 }
 
@@ -266,7 +273,11 @@ fn answer(report: Report<String>) -> Answer {
                 FailureCode::NotFound => "not-found",
                 FailureCode::Invalid => "invalid",
                 FailureCode::Limit => "limit",
-                _ => "error",
+                FailureCode::Interrupted
+                | FailureCode::TooLarge
+                | FailureCode::Busy
+                | FailureCode::Unavailable
+                | FailureCode::Failed => "error",
             };
             (status, failure.message)
         }

@@ -408,9 +408,10 @@ impl<X: Carries> State<X> {
             .map(|container| {
                 let (mut one_execution, mut others) = (false, 0);
                 for node in self.children(container.id).filter(|node| !node.kind.is_container()) {
-                    match node.kind {
-                        Kind::Turn | Kind::Worker => one_execution = true,
-                        _ => others += 1,
+                    if matches!(node.kind, Kind::Turn | Kind::Worker) {
+                        one_execution = true;
+                    } else {
+                        others += 1;
                     }
                 }
                 usize::from(one_execution) + others
