@@ -46,7 +46,7 @@ impl Agent for Bench {
                 black_box(run.call(vec![call])?);
             }
             "model" => {
-                black_box(run.complete(&Request::ask("hello"))?);
+                black_box(run.complete(Request::ask("hello"))?);
             }
             _ => {}
         }
