@@ -1,7 +1,7 @@
 //! Wasmtime lives here and nowhere else: engines, compiled components, limits, instances, and the door.
 //!
 //! One run is one store, in one slot of the executor, charged to one node of the tree. What a guest asks for
-//! goes through the [`door`]; what it can get hold of hangs on its store and goes with it.
+//! goes through the door; what it can get hold of hangs on its store and goes with it.
 //!
 //! What holds:
 //!

@@ -9,7 +9,7 @@
 //!
 //! What holds:
 //!
-//! 1. A session has at most one turn at a time (see [`turn`]).
+//! 1. A session has at most one turn at a time (`turn.rs` is the machine).
 //! 2. A stop names an execution; one for an older execution is refused as stale and hits nothing (S9).
 //! 3. What a run had said is in the session's events and in its report, however it ended (S12).
 //! 4. Events are numbered without gaps, and everybody sees them in that order.

@@ -19,7 +19,7 @@
 //! ```
 //!
 //! The guests are in `tests/guests`; what they can do is written at the top of each. What Rust cannot say is there as
-//! text, for [`wat`].
+//! text, for [`wat()`].
 
 mod checkpoints;
 mod guests;
