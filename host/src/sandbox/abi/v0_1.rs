@@ -186,8 +186,10 @@ impl wit::model::Host for AgentGuest {
             Err(failure) => return refuse(self.door(), "model.complete", 0, failure),
         };
         let bytes = request.messages.weight() + request.tools.weight();
-        let bill = self.door().bill(bytes);
+        let door = self.door();
         let ask = |host: &ForAgent| -> Waiting<Response> {
+            // Opened where the request is made: one that a stop keeps from being made costs nothing.
+            let bill = door.bill(bytes);
             let waiting = host.0.complete(request);
             Box::pin(async move {
                 let answer = waiting.await;
