@@ -6,6 +6,7 @@ use crate::Failure;
 
 /// One task for one child run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ChildTask {
     /// What the child shall do, in words.
     pub goal: String,
@@ -64,15 +65,23 @@ impl ChildTask {
 /// A batch of tasks for child runs. It runs inside the call unless [`background`](DelegateRequest::background) is
 /// asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct DelegateRequest {
     /// At least one.
     pub tasks: Vec<ChildTask>,
-    /// `background` or `inline`.
+    /// `background` or `inline`; inline when nothing is said.
+    #[serde(default = "inline")]
     pub mode: String,
     /// One completion for each group (or task without a group) in place of one for the whole batch.
+    #[serde(default)]
     pub independent_completions: bool,
     /// What to do when there is no capacity: `inline` (the default when empty), `queue` or `refuse`.
+    #[serde(default)]
     pub policy: String,
+}
+
+fn inline() -> String {
+    "inline".to_owned()
 }
 
 impl DelegateRequest {
@@ -80,7 +89,7 @@ impl DelegateRequest {
     pub fn new(tasks: Vec<ChildTask>) -> DelegateRequest {
         DelegateRequest {
             tasks,
-            mode: "inline".to_owned(),
+            mode: inline(),
             independent_completions: false,
             policy: String::new(),
         }
@@ -134,6 +143,7 @@ impl TaskResult {
 
 /// What became of a batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct DelegateOutcome {
     /// `completed`: all results are here. `dispatched`: at least one unit runs in the background.
     pub outcome: String,

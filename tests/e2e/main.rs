@@ -5,6 +5,7 @@
 mod agents_on_the_wire;
 mod churn;
 mod command;
+mod delegation;
 mod faults;
 mod first_party;
 mod hostile;

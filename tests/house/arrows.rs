@@ -16,8 +16,22 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("plugin", &["sandbox", "secret"]),
     ("tool", &["message", "plugin", "sandbox", "work"]),
     ("delegation", &["ids", "work"]),
-    ("session", &["ids", "message", "model", "sandbox", "tool", "work"]),
-    ("host", &["error", "ids", "model", "plugin", "sandbox", "session", "tool", "work"]),
+    ("session", &["delegation", "ids", "message", "model", "sandbox", "tool", "work"]),
+    (
+        "host",
+        &[
+            "delegation",
+            "error",
+            "ids",
+            "message",
+            "model",
+            "plugin",
+            "sandbox",
+            "session",
+            "tool",
+            "work",
+        ],
+    ),
     ("lib", &["error", "host", "sandbox"]),
 ];
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use checkrein::message::{Failure, FailureCode, Message, ToolCall, ToolResult, ToolSpec};
 use checkrein::model::{Request, Response};
 use checkrein::sandbox::{
-    AgentCode, AgentHost, CompileLimits, Compiler, EngineSettings, Engines, Limits, Loader,
-    PluginHost, Pool, Reach, Run, Sandbox, SandboxSettings, Start, Task, Waiting,
+    AgentCode, AgentHost, CompileLimits, Compiler, DelegateOutcome, DelegateRequest,
+    EngineSettings, Engines, Limits, Loader, PluginHost, Pool, Purse, Reach, Run, Sandbox,
+    SandboxSettings, Start, Task, UnitStatus, Waiting,
 };
 use checkrein::work::{Kind, Tree, Work};
 
@@ -39,7 +40,7 @@ impl AgentHost for Above {
         Ok(Vec::new())
     }
     fn call_tools(&self, _calls: Vec<ToolCall>) -> Waiting<Vec<ToolResult>> {
-        Box::pin(std::future::ready(Err(Failure::new(FailureCode::Unavailable, "no tools here"))))
+        Box::pin(std::future::ready(Err(none())))
     }
     fn history(&self, _limit: u32) -> Result<Vec<Message>, Failure> {
         Ok(Vec::new())
@@ -59,6 +60,22 @@ impl AgentHost for Above {
     fn memory_keys(&self, _prefix: &str) -> Result<Vec<String>, Failure> {
         Ok(Vec::new())
     }
+    fn delegate(&self, _request: DelegateRequest, _purse: Purse) -> Waiting<DelegateOutcome> {
+        Box::pin(std::future::ready(Err(none())))
+    }
+    fn delegations(&self, _ids: Vec<String>) -> Result<Vec<UnitStatus>, Failure> {
+        Ok(Vec::new())
+    }
+    fn delegation_ended(&self, _ids: Vec<String>) -> Waiting<UnitStatus> {
+        Box::pin(std::future::ready(Err(none())))
+    }
+    fn stop_delegations(&self, _ids: Vec<String>, _message: &str) -> Result<u32, Failure> {
+        Err(none())
+    }
+}
+
+fn none() -> Failure {
+    Failure::new(FailureCode::Unavailable, "there is none here")
 }
 
 /// A sandbox with its tree.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use checkrein::session::{Event, EventKind, Lagged, TurnReport};
 use checkrein::work::Grace;
@@ -30,14 +31,16 @@ pub(super) struct Progress {
     form: Form,
     screen: Screen,
     grace: Grace,
-    /// The arguments of the calls that are not answered yet, by the id of the call.
-    calls: HashMap<String, String>,
+    /// The run that was asked for. The others are its children, and theirs.
+    root: Option<Arc<str>>,
+    /// The arguments of the calls that are not answered yet, by their run and the id of the call.
+    calls: HashMap<(Arc<str>, String), String>,
     answered: u64,
 }
 
 impl Progress {
     pub(super) fn new(form: Form, screen: Screen, grace: Grace) -> Progress {
-        Progress { form, screen, grace, calls: HashMap::new(), answered: 0 }
+        Progress { form, screen, grace, root: None, calls: HashMap::new(), answered: 0 }
     }
 
     /// Shows one event.
@@ -45,7 +48,11 @@ impl Progress {
     /// # Errors
     /// When standard output does not take it; only as JSON.
     pub(super) fn show(&mut self, event: &Event) -> io::Result<()> {
-        if let EventKind::Stop { kind, .. } = &event.kind {
+        let root = Arc::clone(self.root.get_or_insert_with(|| Arc::clone(&event.run)));
+        // Children carry the stop of their parent, and one line is enough.
+        if let EventKind::Stop { kind, .. } = &event.kind
+            && event.run == root
+        {
             // Whoever pressed the key has to hear that it was heard, also beside JSON.
             self.screen.line(&self.stopping(kind));
         }
@@ -56,8 +63,9 @@ impl Progress {
             out.write_all(&line)?;
             return out.flush();
         }
-        for line in self.lines(&event.kind) {
-            self.screen.line(&line);
+        let child = child(&root, &event.run);
+        for line in self.lines(&event.run, &event.kind) {
+            self.screen.line(&format!("{child}{line}"));
         }
         Ok(())
     }
@@ -103,21 +111,36 @@ impl Progress {
         format!("stopping: the run may finish what it is doing {grace}; Ctrl-C again ends it now")
     }
 
-    fn lines(&mut self, kind: &EventKind) -> Vec<String> {
+    fn lines(&mut self, run: &Arc<str>, kind: &EventKind) -> Vec<String> {
         match kind {
+            EventKind::RunStarted { agent, goal, parent: Some(_), .. } => {
+                vec![format!("{agent}: {}", text::line(goal, WORDS))]
+            }
             EventKind::RunStarted { agent, .. } if !self.screen.is_live() => {
                 vec![format!("{agent} started")]
+            }
+            EventKind::ChildEnded { child: ended, status, detail, .. } => {
+                let detail = detail
+                    .as_deref()
+                    .map_or_else(String::new, |detail| format!(": {}", text::line(detail, WORDS)));
+                vec![format!("{}{status}{detail}", child(run, ended))]
+            }
+            EventKind::DelegationRejected { detail, then, .. } => {
+                let what = if then == "inline" { "in this run" } else { "not at all" };
+                vec![format!("  handed out {what} and not in the background: {detail}")]
             }
             EventKind::Progress { text } => {
                 text.lines().map(|line| text::line(line, WORDS)).collect()
             }
             EventKind::ToolStarted { id, arguments, .. } => {
-                self.calls.insert(id.clone(), text::line(arguments, ARGUMENTS));
+                let call = (Arc::clone(run), id.clone());
+                self.calls.insert(call, text::line(arguments, ARGUMENTS));
                 Vec::new()
             }
             EventKind::ToolEnded { id, tool, status, bytes, took } => {
                 self.answered += 1;
-                let arguments = self.calls.remove(id).unwrap_or_default();
+                let call = (Arc::clone(run), id.clone());
+                let arguments = self.calls.remove(&call).unwrap_or_default();
                 let size = text::size(*bytes as u64);
                 let (tool, status) = (text::line(tool, ARGUMENTS), text::line(status, ARGUMENTS));
                 vec![format!("  {tool} {arguments} · {status} · {size} · {}", text::time(*took))]
@@ -140,6 +163,9 @@ impl Progress {
             | EventKind::ModelText { .. }
             | EventKind::ModelToolCall { .. }
             | EventKind::ModelEnded { .. }
+            | EventKind::DelegationAccepted { .. }
+            | EventKind::Delegated { .. }
+            | EventKind::DelegationEnded { .. }
             | EventKind::Log { .. }
             | EventKind::Stop { .. }
             | EventKind::RunEnded { .. } => Vec::new(),
@@ -147,6 +173,12 @@ impl Progress {
             _ => Vec::new(),
         }
     }
+}
+
+/// How the lines of a run begin: nothing for the run itself, and for its children their place below it.
+fn child(root: &str, run: &str) -> String {
+    let below = run.strip_prefix(root).and_then(|rest| rest.strip_prefix('.'));
+    below.map_or_else(String::new, |below| format!("[{below}] "))
 }
 
 #[cfg(test)]
@@ -158,11 +190,15 @@ mod tests {
     #[test]
     fn a_tool_call_is_one_line_that_cannot_move_the_cursor() {
         let mut progress = Progress::new(Form::Lines, Screen::plain(), Grace::Never);
+        let run: Arc<str> = "s1.1".into();
         let (id, tool) = ("1".to_owned(), "files_read".to_owned());
         let arguments = "{\"path\":\n\"\x1b[2Ja\"}".to_owned();
         assert!(
             progress
-                .lines(&EventKind::ToolStarted { id: id.clone(), tool: tool.clone(), arguments })
+                .lines(
+                    &run,
+                    &EventKind::ToolStarted { id: id.clone(), tool: tool.clone(), arguments }
+                )
                 .is_empty()
         );
         let ended = EventKind::ToolEnded {
@@ -173,7 +209,7 @@ mod tests {
             took: Duration::from_millis(7),
         };
         assert_eq!(
-            progress.lines(&ended),
+            progress.lines(&run, &ended),
             ["  files_read {\"path\": \"\\u{1b}[2Ja\"} · ok · 2.0 KiB · 7 ms"]
         );
     }
@@ -185,5 +221,21 @@ mod tests {
             words(Grace::After(Duration::from_secs(30))).contains("within 30.0 s; Ctrl-C again")
         );
         assert!(words(Grace::Never).contains("in its own time"));
+    }
+
+    #[test]
+    fn the_lines_of_a_child_begin_with_its_place() {
+        assert_eq!(child("s1.1", "s1.1"), "");
+        assert_eq!(child("s1.1", "s1.1.12.3"), "[12.3] ");
+        assert_eq!(child("s1.1", "s1.12"), "");
+        let mut progress = Progress::new(Form::Lines, Screen::plain(), Grace::Never);
+        let ended = EventKind::ChildEnded {
+            child: "s1.1.2".into(),
+            task: 0,
+            delegation: None,
+            status: "trapped".to_owned(),
+            detail: Some("it\nbroke".to_owned()),
+        };
+        assert_eq!(progress.lines(&"s1.1".into(), &ended), ["[2] trapped: it broke"]);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use checkrein::plugin::{Configuration, DirectoryArgument, LimitsTable, Name};
 use checkrein::sandbox::{Directory, Outcome};
-use checkrein::session::{Session, Turn, TurnReport};
+use checkrein::session::{Delivery, Session, Turn, TurnReport};
 use checkrein::work::Stop;
 use checkrein::{ErrorKind, Host};
 
@@ -95,7 +95,8 @@ impl Run {
         screen: &Screen,
     ) -> Result<Code, Problem> {
         let interrupts = Interrupts::listen(host.tree().clone(), host.grace())?;
-        let mut opening = host.session(&self.agent);
+        // The session is over when its run is: nobody would read what comes later (A11).
+        let mut opening = host.session(&self.agent).delivery(Delivery::Never);
         for directory in directories {
             opening = opening.directory(directory);
         }

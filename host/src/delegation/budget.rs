@@ -12,8 +12,6 @@ pub struct Budget {
     /// Time to the end of the run; none for no bound. It passes for parent and children alike, so it is a bound for
     /// each and is not split.
     pub wall_time: Option<Duration>,
-    /// Runs that may still be started below it.
-    pub descendants: u64,
 }
 
 /// What is wanted for one child; none where nothing was said.
@@ -25,8 +23,6 @@ pub struct Wanted {
     pub model_tokens: Option<u64>,
     /// See [`Budget::wall_time`].
     pub wall_time: Option<Duration>,
-    /// See [`Budget::descendants`].
-    pub descendants: Option<u64>,
 }
 
 /// What the parent needs for itself.
@@ -50,35 +46,26 @@ pub struct Split {
 /// Splits what is left.
 ///
 /// What is wanted comes first, up to what is left; when that is not enough, nobody gets less than another who wanted
-/// at least as much. The rest is split evenly among those of whom nothing was said. The children themselves count as
-/// descendants.
+/// at least as much. The rest is split evenly among those of whom nothing was said.
 pub fn split(left: &Budget, wanted: &[Wanted], parent: Parent) -> Split {
     let column = |of: fn(&Wanted) -> Option<u64>| wanted.iter().map(of).collect::<Vec<_>>();
     let (fuel, fuel_kept) = bounded(left.fuel, &column(|child| child.fuel), parent);
     let (tokens, tokens_kept) =
         bounded(left.model_tokens, &column(|child| child.model_tokens), parent);
-    let below = left.descendants.saturating_sub(count(wanted.len()));
-    let (descendants, descendants_kept) = shares(below, &column(|child| child.descendants), parent);
     let time = |wanted: Option<Duration>| match (wanted, left.wall_time) {
         (Some(wanted), Some(left)) => Some(wanted.min(left)),
         (one, other) => one.or(other),
     };
-    let children = wanted.iter().zip(fuel).zip(tokens).zip(descendants);
+    let children = wanted.iter().zip(fuel).zip(tokens);
     Split {
         children: children
-            .map(|(((child, fuel), model_tokens), descendants)| Budget {
+            .map(|((child, fuel), model_tokens)| Budget {
                 fuel,
                 model_tokens,
                 wall_time: time(child.wall_time),
-                descendants,
             })
             .collect(),
-        parent: Budget {
-            fuel: fuel_kept,
-            model_tokens: tokens_kept,
-            wall_time: left.wall_time,
-            descendants: descendants_kept,
-        },
+        parent: Budget { fuel: fuel_kept, model_tokens: tokens_kept, wall_time: left.wall_time },
     }
 }
 
@@ -152,12 +139,8 @@ mod tests {
 
     #[test]
     fn time_is_a_bound_for_each_and_what_has_no_bound_stays_so() {
-        let left = Budget {
-            fuel: None,
-            model_tokens: None,
-            wall_time: Some(Duration::from_secs(10)),
-            descendants: 4,
-        };
+        let left =
+            Budget { fuel: None, model_tokens: None, wall_time: Some(Duration::from_secs(10)) };
         let hour = Wanted {
             wall_time: Some(Duration::from_secs(3_600)),
             fuel: Some(5),
@@ -183,17 +166,16 @@ mod tests {
         parent: Parent,
         depth: u32,
         kept: &mut Vec<Budget>,
-    ) -> u64 {
-        let fits = left.descendants >= count(wanted.len());
-        if depth == 0 || !fits {
+    ) {
+        if depth == 0 {
             kept.push(*left);
-            return 0;
+            return;
         }
         let Split { children, parent: rest } = split(left, wanted, parent);
         kept.push(rest);
-        let below: u64 =
-            children.iter().map(|child| three_levels(child, wanted, parent, depth - 1, kept)).sum();
-        below + count(wanted.len())
+        for child in &children {
+            three_levels(child, wanted, parent, depth - 1, kept);
+        }
     }
 
     proptest! {
@@ -221,18 +203,17 @@ mod tests {
         /// Rule A10: three levels that ask for as much as they can never use more than the root was given.
         #[test]
         fn a_tree_never_uses_more_than_its_root_was_given(
-            fuel in 0u64..10_000, tokens in 0u64..10_000, descendants in 0u64..60,
+            fuel in 0u64..10_000, tokens in 0u64..10_000,
             children in 1usize..4, greed in proptest::option::of(0u64..10_000), goes_on in any::<bool>(),
         ) {
             let seconds = Some(Duration::from_secs(60));
-            let root = Budget { fuel: Some(fuel), model_tokens: Some(tokens), wall_time: seconds, descendants };
+            let root = Budget { fuel: Some(fuel), model_tokens: Some(tokens), wall_time: seconds };
             let wish = Wanted {
-                fuel: greed, model_tokens: greed, descendants: greed, wall_time: greed.map(Duration::from_secs),
+                fuel: greed, model_tokens: greed, wall_time: greed.map(Duration::from_secs),
             };
             let parent = if goes_on { Parent::GoesOn } else { Parent::Waits };
             let mut kept = Vec::new();
-            let started = three_levels(&root, &vec![wish; children], parent, 3, &mut kept);
-            prop_assert!(started <= descendants);
+            three_levels(&root, &vec![wish; children], parent, 3, &mut kept);
             prop_assert!(sum(kept.iter().filter_map(|run| run.fuel)) <= u128::from(fuel));
             prop_assert!(sum(kept.iter().filter_map(|run| run.model_tokens)) <= u128::from(tokens));
             prop_assert!(kept.iter().all(|run| run.wall_time <= seconds && run.wall_time.is_some()));

@@ -257,6 +257,7 @@ pub(super) struct Progress {
 
 struct Seat {
     task: u32,
+    goal: String,
     child: WorkId,
     signal: StopSignal,
     outcome: Option<TaskOutcome>,
@@ -266,6 +267,7 @@ impl Progress {
     pub(super) fn new(id: DelegationId, origin: SessionId, children: &[Child]) -> Progress {
         let seat = |child: &Child| Seat {
             task: child.task,
+            goal: child.goal.clone(),
             child: child.work.id(),
             signal: child.work.signal(),
             outcome: None,
@@ -284,9 +286,10 @@ impl Progress {
 
     /// The completion, as far as it is known: a child of which nothing was recorded was stopped, or lost.
     pub(super) fn completion(&self) -> Completion {
-        let entries: Vec<TaskOutcome> = self.lock().iter().map(Seat::entry).collect();
+        let (entries, goals): (Vec<TaskOutcome>, Vec<String>) =
+            self.lock().iter().map(|seat| (seat.entry(), seat.goal.clone())).unzip();
         let status = UnitStatus::of(&entries);
-        Completion { id: self.id, origin: self.origin.clone(), status, entries }
+        Completion { id: self.id, origin: self.origin.clone(), status, entries, goals }
     }
 
     pub(super) fn signals(&self) -> Vec<StopSignal> {

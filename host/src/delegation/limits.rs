@@ -4,11 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::Deserialize;
-
 /// How much may be handed out to children. Every field is enforced.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DelegationLimits {
     /// How many delegations may lie above a run; 0 for none at all.
     pub depth: u64,
@@ -99,22 +96,39 @@ impl fmt::Display for DelegationLimit {
     }
 }
 
-/// How many runs a tree of runs has started, against how many it may. Every run of the tree has a clone.
+/// How many runs have been started below a run, against how many may be. It counts in every run above too, so that a
+/// tree of runs never has more than its root may.
 #[derive(Debug, Clone)]
 pub struct Descendants {
-    started: Arc<AtomicU64>,
+    count: Arc<Count>,
+}
+
+#[derive(Debug)]
+struct Count {
+    started: AtomicU64,
     allowed: u64,
+    above: Option<Descendants>,
 }
 
 impl Descendants {
-    /// A tree in which nothing has been started.
+    /// A root below which nothing has been started.
     pub fn new(allowed: u64) -> Descendants {
-        Descendants { started: Arc::default(), allowed }
+        let count = Count { started: AtomicU64::new(0), allowed, above: None };
+        Descendants { count: Arc::new(count) }
+    }
+
+    /// The count of a run below, which may start at most that many itself.
+    #[must_use]
+    pub fn below(&self, allowed: u64) -> Descendants {
+        let count = Count { started: AtomicU64::new(0), allowed, above: Some(self.clone()) };
+        Descendants { count: Arc::new(count) }
     }
 
     /// How many may still be started.
     pub fn left(&self) -> u64 {
-        self.allowed.saturating_sub(self.started.load(Ordering::SeqCst))
+        let Count { started, allowed, above } = &*self.count;
+        let own = allowed.saturating_sub(started.load(Ordering::SeqCst));
+        above.as_ref().map_or(own, |above| own.min(above.left()))
     }
 
     /// Claims places for that many runs, all or none.
@@ -123,36 +137,46 @@ impl Descendants {
     ///
     /// [`OverLimit`] when there are fewer left.
     pub fn claim(&self, runs: u64) -> Result<Claimed, OverLimit> {
-        let more = |started: u64| started.checked_add(runs).filter(|sum| *sum <= self.allowed);
-        match self.started.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more) {
-            Ok(_) => Ok(Claimed { descendants: self.clone(), runs }),
+        let Count { started, allowed, above } = &*self.count;
+        let above = above.as_ref().map(|above| above.claim(runs)).transpose()?;
+        let more = |started: u64| started.checked_add(runs).filter(|sum| sum <= allowed);
+        match started.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more) {
+            Ok(_) => Ok(Claimed { descendants: self.clone(), runs, above: above.map(Box::new) }),
             Err(started) => Err(OverLimit {
                 limit: DelegationLimit::DescendantsPerTree,
-                allowed: self.allowed,
+                allowed: *allowed,
                 wanted: started.saturating_add(runs),
             }),
         }
     }
 }
 
-/// Places for runs that have not been started. Dropping it gives back those that were not used.
+/// Places for runs that have not been started. Dropping it gives them back.
 #[must_use = "dropping it gives the places back"]
 #[derive(Debug)]
 pub struct Claimed {
     descendants: Descendants,
     runs: u64,
+    above: Option<Box<Claimed>>,
 }
 
 impl Claimed {
-    /// That many of the runs have been started; their places are used up for good.
-    pub fn started(&mut self, runs: u64) {
-        self.runs = self.runs.saturating_sub(runs);
+    /// The runs have been started; their places are used up for good.
+    pub fn started(mut self) {
+        self.use_up();
+    }
+
+    fn use_up(&mut self) {
+        self.runs = 0;
+        if let Some(above) = &mut self.above {
+            above.use_up();
+        }
     }
 }
 
 impl Drop for Claimed {
     fn drop(&mut self) {
-        let _ = self.descendants.started.fetch_sub(self.runs, Ordering::SeqCst);
+        self.descendants.count.started.fetch_sub(self.runs, Ordering::SeqCst);
     }
 }
 
@@ -220,23 +244,29 @@ mod tests {
     fn the_descendants_of_a_tree_are_counted_together() {
         let root = Descendants::new(5);
         let below = root.clone();
-        let mut claimed = root.claim(3).unwrap();
+        root.claim(1).unwrap().started();
+        let claimed = root.claim(2).unwrap();
         let over = below.claim(3).unwrap_err();
         let expected =
             OverLimit { limit: DelegationLimit::DescendantsPerTree, allowed: 5, wanted: 6 };
         assert_eq!((over, below.left()), (expected, 2));
-        claimed.started(1);
         drop(claimed);
         assert_eq!(below.left(), 4);
-        below.claim(4).unwrap().started(4);
+        below.claim(4).unwrap().started();
         assert_eq!((root.left(), root.claim(u64::MAX).is_err()), (0, true));
     }
 
+    /// Rule A10: a child that may start fewer starts no more, and what it starts counts above it too.
     #[test]
-    fn limits_are_read_from_configuration_and_unknown_names_are_refused() {
-        let read = toml::from_str::<DelegationLimits>;
-        let limits = read("depth = 1\nunits-per-host = 3\n").unwrap();
-        assert_eq!((limits.depth, limits.units_per_host, limits.queued_units), (1, 3, 64));
-        assert!(read("units = 3\n").is_err());
+    fn a_share_of_the_descendants_counts_in_the_whole() {
+        let root = Descendants::new(5);
+        let (one, other) = (root.below(3), root.below(9));
+        one.claim(2).unwrap().started();
+        assert_eq!((root.left(), one.left(), other.left()), (3, 1, 3));
+        assert!(one.claim(2).is_err());
+        assert_eq!(root.left(), 3, "a refusal gives back what it claimed above");
+        assert!(other.claim(4).is_err());
+        other.claim(3).unwrap().started();
+        assert_eq!((root.left(), one.left()), (0, 0));
     }
 }

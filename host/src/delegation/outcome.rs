@@ -110,6 +110,8 @@ pub struct Completion {
     pub status: UnitStatus,
     /// One for each task, in task order (C5).
     pub entries: Vec<TaskOutcome>,
+    /// What each of these tasks was, in a few words.
+    pub goals: Vec<String>,
 }
 
 #[cfg(test)]

@@ -92,6 +92,8 @@ pub enum Receives {
 pub struct Child {
     /// The place of its task in the call.
     pub task: u32,
+    /// What it was asked to do, in a few words for whoever reads the completion.
+    pub goal: String,
     /// The hold on its node, which the turn opened.
     pub work: Work,
 }

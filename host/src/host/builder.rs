@@ -15,6 +15,7 @@ use super::first_party;
 use super::guard::Guards;
 use super::host::{Host, Inner};
 use super::program;
+use crate::delegation::{DelegationLimits, Hooks, Recorder, Scheduler, Slots};
 use crate::error::{Error, ErrorKind};
 use crate::model::{Lookup, Models, Provider, ProviderConfig};
 use crate::plugin::{self, Catalogue, Configuration, Embedded, Name};
@@ -62,6 +63,7 @@ pub struct HostBuilder {
     pool: Option<Pool>,
     environment: Environment,
     checkpoints: Arc<dyn Checkpoints>,
+    hooks: Hooks,
     names: Option<Arc<dyn Names>>,
     roots: Vec<Vec<u8>>,
     guarded: Vec<(String, PathBuf)>,
@@ -80,6 +82,7 @@ impl HostBuilder {
             pool: None,
             environment: Arc::new(|_| None),
             checkpoints: Arc::new(NoCheckpoints),
+            hooks: Hooks::default(),
             names: None,
             roots: Vec::new(),
             guarded: Vec::new(),
@@ -165,6 +168,18 @@ impl HostBuilder {
         self
     }
 
+    /// Who has a say in what is let into the background. Without it capacity alone decides.
+    pub fn scheduler(mut self, scheduler: Arc<dyn Scheduler>) -> Self {
+        self.hooks.scheduler = scheduler;
+        self
+    }
+
+    /// Who writes down what was let into the background and how it ended. Without it that is kept in memory alone.
+    pub fn recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
+        self.hooks.recorder = recorder;
+        self
+    }
+
     /// Makes the host. Its timers, sockets and stops live on the runtime that this is called on.
     ///
     /// # Errors
@@ -212,6 +227,7 @@ impl HostBuilder {
         if let Some(threads) = configuration.sandbox.executor_threads {
             settings.threads = usize::try_from(threads.0).unwrap_or(usize::MAX);
         }
+        let slots = Slots::new(delegation_limits(&configuration), self.hooks);
         let (tree, root) = Tree::new("host");
         let sandbox = Sandbox::new(&tree, control, engines, loader, &settings)
             .map_err(|error| machine("could not set up the sandbox")(error.into()))?;
@@ -234,6 +250,7 @@ impl HostBuilder {
                 reads: Arc::new(Semaphore::new(READS)),
                 checkpoints: self.checkpoints,
                 grace,
+                slots,
                 sessions: AtomicU64::new(0),
             }),
         })
@@ -260,6 +277,19 @@ fn check_ceilings(configuration: &Configuration, catalogue: &Catalogue) -> Resul
         })?;
     }
     Ok(())
+}
+
+fn delegation_limits(configuration: &Configuration) -> DelegationLimits {
+    let (usual, table) = (DelegationLimits::default(), &configuration.delegation);
+    DelegationLimits {
+        depth: table.depth.unwrap_or(usual.depth),
+        children_per_call: table.children_per_call.unwrap_or(usual.children_per_call),
+        descendants_per_tree: table.descendants_per_tree.unwrap_or(usual.descendants_per_tree),
+        units_per_host: table.units_per_host.unwrap_or(usual.units_per_host),
+        units_per_session: table.units_per_session.unwrap_or(usual.units_per_session),
+        queued_units: table.queued_units.unwrap_or(usual.queued_units),
+        unread_completions: table.unread_completions.unwrap_or(usual.unread_completions),
+    }
 }
 
 fn compile_limits(configuration: &Configuration) -> CompileLimits {

@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 use super::builder::{Compilation, HostBuilder};
 use super::guard::Guards;
 use super::open::SessionBuilder;
+use crate::delegation::{Slots, SlotsUsed};
 use crate::ids::SessionId;
 use crate::model::Models;
 use crate::plugin::{Catalogue, Configuration, Name};
@@ -43,6 +44,7 @@ pub(super) struct Inner {
     pub(super) reads: Arc<Semaphore>,
     pub(super) checkpoints: Arc<dyn Checkpoints>,
     pub(super) grace: Grace,
+    pub(super) slots: Slots,
     pub(super) sessions: AtomicU64,
 }
 
@@ -88,6 +90,11 @@ impl Host {
         self.inner.grace
     }
 
+    /// How much of the capacity for background work is taken.
+    pub fn slots(&self) -> SlotsUsed {
+        self.inner.slots.used()
+    }
+
     /// Takes no new work, stops hard what is there, and waits until nothing is left.
     ///
     /// # Errors
@@ -100,6 +107,7 @@ impl Host {
     /// Cancel safe: what was stopped stays stopped.
     pub async fn shutdown(&self, reason: &str, bound: Duration) -> Result<Drained, Left> {
         let root = &self.inner.root;
+        self.inner.slots.close(reason);
         root.close(reason);
         root.stop_children(&Stop::hard("host", reason));
         root.drain(reason, bound).await

@@ -8,6 +8,7 @@ mod first_party;
 mod guard;
 #[allow(clippy::module_inception, reason = "the room's main type has the room's name")]
 mod host;
+mod library;
 mod open;
 mod program;
 

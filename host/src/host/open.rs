@@ -4,12 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::host::Host;
+use super::library::Library;
+use crate::delegation::Completions;
 use crate::error::{Error, ErrorKind};
 use crate::plugin::{
     Decision, Effective, Given, Kind, Pattern, Patterns, Plugin, Source, Standing, decide,
 };
-use crate::sandbox::{Directory, Reach};
-use crate::session::{Agent, Session};
+use crate::sandbox::{AgentCode, Directory, Limits, Reach};
+use crate::session::{Agent, Background, Delivery, Parts, Session};
 use crate::tool::{LogSink, Plugged, ToolPlugin, Toolbox};
 use crate::work::{self, Work};
 
@@ -17,16 +19,19 @@ use crate::work::{self, Work};
 ///
 /// A session that was opened goes on without its handles: it ends with [`Host::shutdown`].
 #[must_use]
+#[derive(Clone)]
 pub struct SessionBuilder {
     host: Host,
     agent: String,
     directories: Vec<Directory>,
     log: LogSink,
+    delivery: Delivery,
 }
 
 impl SessionBuilder {
     pub(super) fn new(host: Host, agent: String) -> SessionBuilder {
-        SessionBuilder { host, agent, directories: Vec::new(), log: Arc::new(traced) }
+        let (directories, log) = (Vec::new(), Arc::new(traced));
+        SessionBuilder { host, agent, directories, log, delivery: Delivery::default() }
     }
 
     /// Gives a directory to the plugins that the operator named, and to the first-party ones, as far as they ask
@@ -39,6 +44,12 @@ impl SessionBuilder {
     /// Takes the log lines of plugins: level, plugin, line. Without it they go to `tracing`.
     pub fn log(mut self, sink: impl Fn(&str, &str, &str) + Send + Sync + 'static) -> Self {
         self.log = Arc::new(sink);
+        self
+    }
+
+    /// Says what becomes of the results of background units. Without it each comes as a turn of its own.
+    pub fn delivery(mut self, delivery: Delivery) -> Self {
+        self.delivery = delivery;
         self
     }
 
@@ -65,15 +76,7 @@ impl SessionBuilder {
             |error| Error::because(ErrorKind::Refused, "could not open a session", error),
         )?;
         let effective = self.decide(plugin).effective;
-        let component = self.read(&work, plugin).await?;
-        let code =
-            inner.sandbox.load_agent(component, &effective.limits).await.map_err(|error| {
-                Error::because(
-                    ErrorKind::Component,
-                    format!("could not load the agent `{}`", self.agent),
-                    error,
-                )
-            })?;
+        let code = self.code(&work, plugin, &effective.limits).await?;
         let toolbox = self.toolbox(&work, &effective.tools).await;
         let agent = Agent {
             reach: Arc::new(effective.reach(&*inner.environment)),
@@ -83,9 +86,38 @@ impl SessionBuilder {
             models: inner.models.clone(),
             directories: self.directories.iter().map(|directory| directory.mount.clone()).collect(),
         };
-        let checkpoints = Arc::clone(&inner.checkpoints);
-        Session::new(id, work, inner.sandbox.clone(), Arc::new(agent), checkpoints)
+        let background = Background {
+            slots: inner.slots.clone(),
+            completions: Completions::new(),
+            delivery: self.delivery,
+            agents: Arc::new(Library::new(self.clone())),
+            grace: inner.grace,
+            descendants: inner.slots.limits().descendants_per_tree,
+        };
+        let parts = Parts {
+            id,
+            work,
+            sandbox: inner.sandbox.clone(),
+            agent: Arc::new(agent),
+            checkpoints: Arc::clone(&inner.checkpoints),
+            background,
+        };
+        Session::new(parts)
             .map_err(|error| Error::because(ErrorKind::Refused, "could not open a session", error))
+    }
+
+    /// The code of an agent. Loading it is charged to `owner`.
+    pub(super) async fn code(
+        &self,
+        owner: &Work,
+        plugin: &Plugin,
+        limits: &Limits,
+    ) -> Result<AgentCode, Error> {
+        let component = self.read(owner, plugin).await?;
+        self.host.inner.sandbox.load_agent(component, limits).await.map_err(|error| {
+            let attempt = format!("could not load the agent `{}`", plugin.name());
+            Error::because(ErrorKind::Component, attempt, error)
+        })
     }
 
     /// What a plugin may touch in this session, and what became of each of its requests.
@@ -171,7 +203,11 @@ impl SessionBuilder {
             .map_err(|error| Error::because(ErrorKind::Component, attempt(), error))
     }
 
-    fn plugged(&self, plugin: &Plugin, effective: Effective) -> Plugged {
+    pub(super) fn host(&self) -> &Host {
+        &self.host
+    }
+
+    pub(super) fn plugged(&self, plugin: &Plugin, effective: Effective) -> Plugged {
         Plugged {
             name: plugin.name().as_str().into(),
             effective: Arc::new(effective),

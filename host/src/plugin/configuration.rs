@@ -69,6 +69,9 @@ pub struct Configuration {
     /// Stops.
     #[serde(deserialize_with = "table")]
     pub stop: StopTable,
+    /// Tasks that agents hand to others.
+    #[serde(deserialize_with = "table")]
+    pub delegation: DelegationTable,
     /// The text itself, for the parts that are read later.
     #[serde(skip)]
     source: Source,
@@ -153,6 +156,33 @@ pub struct CompileTable {
     pub jobs: Option<Count>,
     /// Bytes of a component. A larger one is refused before it is read.
     pub component_bytes: Option<Size>,
+}
+
+/// `[delegation]`: how much agents may hand to others. What is not said has the host's usual bound.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct DelegationTable {
+    /// How many delegations may lie above a run; 0 for none at all.
+    #[serde(deserialize_with = "number")]
+    pub depth: Option<u64>,
+    /// Tasks of one call.
+    #[serde(deserialize_with = "number")]
+    pub children_per_call: Option<u64>,
+    /// Runs that a turn may start below itself, at any depth.
+    #[serde(deserialize_with = "number")]
+    pub descendants_per_tree: Option<u64>,
+    /// Calls with something in the background at one time, in all sessions; 0 for nothing in the background.
+    #[serde(deserialize_with = "number")]
+    pub units_per_host: Option<u64>,
+    /// The same, for each session.
+    #[serde(deserialize_with = "number")]
+    pub units_per_session: Option<u64>,
+    /// Units that may wait in line for a place in the background.
+    #[serde(deserialize_with = "number")]
+    pub queued_units: Option<u64>,
+    /// Units of a session that run or wait to be read.
+    #[serde(deserialize_with = "number")]
+    pub unread_completions: Option<u64>,
 }
 
 /// `[stop]`.
@@ -295,6 +325,11 @@ fn at_most<'de, D: Deserializer<'de>, const MOST: u64>(
         whole if whole <= MOST => Ok(Some(Count(whole))),
         whole => Err(format!("{whole} is too many; at most {MOST}")),
     })
+}
+
+/// A number for which 0 means none at all.
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    from_whole(deserializer, "a whole number", |whole| Ok(Some(whole)))
 }
 
 /// A path inside an array.

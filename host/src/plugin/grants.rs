@@ -118,6 +118,40 @@ impl Effective {
     }
 }
 
+impl Effective {
+    /// The part of these grants that a run with those of `parent` can pass on: permissions only narrow (A10). What the
+    /// guest reads as its configuration is its own.
+    #[must_use]
+    pub fn within(&self, parent: &Effective) -> Effective {
+        let directories = self.directories.iter().filter_map(|own| {
+            let same = |above: &&Directory| above.mount == own.mount && above.path == own.path;
+            let access = parent.directories.iter().find(same)?.access.min(own.access);
+            Some(Directory { access, ..own.clone() })
+        });
+        let meets = |own| parent.network.iter().filter_map(move |above| hosts::meet(own, above));
+        let secret = |(name, source): &(&SecretName, &SecretSource)| {
+            parent.secrets.get(*name) == Some(*source)
+        };
+        let secrets = self.secrets.iter().filter(secret);
+        Effective {
+            directories: directories.collect(),
+            network: self.network.iter().flat_map(meets).collect(),
+            environment: self
+                .environment
+                .iter()
+                .filter(|name| parent.environment.contains(name))
+                .cloned()
+                .collect(),
+            secrets: secrets.map(|(name, source)| (name.clone(), source.clone())).collect(),
+            tools: self.tools.meet(&parent.tools),
+            models: self.models.meet(&parent.models),
+            delegation: self.delegation.meet(&parent.delegation),
+            limits: self.limits.under(&parent.limits),
+            configuration: self.configuration.clone(),
+        }
+    }
+}
+
 /// The effective grants, and what became of each request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {

@@ -43,8 +43,8 @@ mod tests;
 pub use amounts::{Bound, Count, Grace, Size, Time};
 pub use catalogue::{Broken, Catalogue, Hidden, NoPlugin};
 pub use configuration::{
-    CompileTable, Configuration, ConfigurationError, Granted, GrantedDirectory, PluginTable,
-    SandboxTable, StopTable,
+    CompileTable, Configuration, ConfigurationError, DelegationTable, Granted, GrantedDirectory,
+    PluginTable, SandboxTable, StopTable,
 };
 pub use directory_argument::{DirectoryArgument, DirectoryArgumentError};
 pub use document::DocumentError;

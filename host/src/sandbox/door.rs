@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use super::limits::{LimitKind, Limits};
 use super::meter::Meter;
 use super::outcome::Ends;
+use super::purse::Purse;
 use super::upward::{Above, PluginHost, Waiting};
 use super::wasi::CALLS_OF_A_RUN;
 use super::weigh::Weigh;
@@ -218,6 +219,27 @@ impl<H: Above> Door<H> {
                 }
             }
         };
+        scope.work.set_activity(None);
+        scope.leave(call, answer)
+    }
+
+    /// A call that hands work to others, which carry every stop of this run themselves. A soft stop ends them and so
+    /// the call, which says what became of them; one that came before ends the call before it begins.
+    pub(super) async fn see_through<T: Weigh>(
+        &self,
+        call: &'static str,
+        detail: Option<Arc<str>>,
+        bytes: usize,
+        ask: impl FnOnce(&H, Purse) -> Waiting<T>,
+    ) -> Answer<T> {
+        let scope = &*self.scope;
+        scope.enter(call, bytes)?;
+        if let Some(failure) = scope.interruption() {
+            return scope.leave(call, Err(failure));
+        }
+        let waiting = ask(&self.host, Purse::new(Arc::clone(&scope.meter)));
+        scope.work.set_activity(Some(Activity { what: call, detail, since: Some(Instant::now()) }));
+        let answer = waiting.await;
         scope.work.set_activity(None);
         scope.leave(call, answer)
     }

@@ -220,7 +220,7 @@ fn govern<H: Above>(
         Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
     });
     let (stop, meter) = (signal.clone(), Arc::clone(meter));
-    store.call_hook(move |context, hook| {
+    store.call_hook(move |mut context, hook| {
         match hook {
             CallHook::CallingHost => {
                 if stop.is_hard() {
@@ -231,7 +231,15 @@ fn govern<H: Above>(
                     meter.set_fuel_left(left);
                 }
             }
-            CallHook::ReturningFromHost => meter.set_in_host(false),
+            CallHook::ReturningFromHost => {
+                meter.set_in_host(false);
+                if metered
+                    && let Ok(left) = context.get_fuel()
+                    && let Some(left) = meter.fuel_after_call(left)
+                {
+                    context.set_fuel(left)?;
+                }
+            }
             CallHook::CallingWasm | CallHook::ReturningFromWasm => {}
         }
         Ok(())

@@ -17,6 +17,10 @@ pub(super) struct Meter {
     memory_peak: AtomicU64,
     table_elements: AtomicU64,
     fuel: AtomicU64,
+    /// Fuel that was handed to others during the host call that the guest is in, and fuel that came back. The store
+    /// still has the one and lacks the other.
+    handed_out: AtomicU64,
+    handed_back: AtomicU64,
     door_bytes: AtomicU64,
     log_bytes: AtomicU64,
     model_tokens: AtomicU64,
@@ -37,6 +41,8 @@ impl Meter {
             memory_peak: AtomicU64::new(0),
             table_elements: AtomicU64::new(0),
             fuel: AtomicU64::new(0),
+            handed_out: AtomicU64::new(0),
+            handed_back: AtomicU64::new(0),
             door_bytes: AtomicU64::new(0),
             log_bytes: AtomicU64::new(0),
             model_tokens: AtomicU64::new(0),
@@ -86,6 +92,42 @@ impl Meter {
         self.limits
             .model_tokens
             .map(|limit| limit.saturating_sub(self.model_tokens.load(Ordering::Relaxed)))
+    }
+
+    /// Gives back tokens that were charged for others.
+    pub(super) fn take_back_tokens(&self, tokens: u64) {
+        self.model_tokens.fetch_sub(tokens, Ordering::Relaxed);
+    }
+
+    /// How much fuel is left; none where there is no bound.
+    pub(super) fn fuel_left(&self) -> Option<u64> {
+        // Code that counts is given all there is where there is no bound.
+        let limit = self.limits.fuel.filter(|limit| *limit != u64::MAX)?;
+        Some(limit.saturating_sub(self.fuel.load(Ordering::Relaxed)))
+    }
+
+    /// How much time is left; none where there is no bound.
+    pub(super) fn time_left(&self) -> Option<std::time::Duration> {
+        self.limits.wall_time.map(|limit| limit.saturating_sub(self.started.elapsed()))
+    }
+
+    /// Fuel goes to others. The store gives it up on the way back into the guest.
+    pub(super) fn hand_out_fuel(&self, fuel: u64) {
+        self.fuel.fetch_add(fuel, Ordering::Relaxed);
+        self.handed_out.fetch_add(fuel, Ordering::Relaxed);
+    }
+
+    /// Fuel that others left over.
+    pub(super) fn take_back_fuel(&self, fuel: u64) {
+        self.fuel.fetch_sub(fuel, Ordering::Relaxed);
+        self.handed_back.fetch_add(fuel, Ordering::Relaxed);
+    }
+
+    /// What the store must have in place of `left`, now that fuel has changed hands; none when it has not.
+    pub(super) fn fuel_after_call(&self, left: u64) -> Option<u64> {
+        let out = self.handed_out.swap(0, Ordering::Relaxed);
+        let back = self.handed_back.swap(0, Ordering::Relaxed);
+        (out != back).then(|| left.saturating_sub(out).saturating_add(back))
     }
 
     pub(super) fn set_fuel_left(&self, left: u64) {

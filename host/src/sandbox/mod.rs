@@ -15,6 +15,7 @@
 
 mod abi;
 mod compile;
+mod delegate;
 mod door;
 mod engine;
 mod guest;
@@ -23,6 +24,7 @@ mod interfaces;
 mod limits;
 mod meter;
 mod outcome;
+mod purse;
 mod reach;
 #[allow(clippy::module_inception, reason = "the room's main type has the room's name")]
 mod sandbox;
@@ -31,12 +33,14 @@ mod wasi;
 mod weigh;
 
 pub use compile::*;
+pub use delegate::{ChildTask, DelegateOutcome, DelegateRequest, TaskResult, UnitStatus};
 pub use engine::*;
 pub use instance::{Run, Start};
 pub use interfaces::{Age, Interfaces, InterfacesError, Item, ItemKind, Misfit, World};
 pub use limits::{LimitKind, Limits};
 pub use meter::Used;
 pub use outcome::{Outcome, Report, Trapped};
+pub use purse::{LeftOver, Purse};
 pub use reach::{Access, Addresses, Directory, Endpoint, Reach};
 pub use sandbox::{AgentCode, CodeError, Sandbox, SandboxError, SandboxSettings, ToolCode};
 pub use upward::{AgentHost, PluginHost, Task, ToolHost, Waiting};

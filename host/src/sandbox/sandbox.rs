@@ -251,6 +251,13 @@ pub struct AgentCode {
     metering: Metering,
 }
 
+impl AgentCode {
+    /// Whether it counts what it executes, so that a fuel limit can be enforced.
+    pub fn is_metered(&self) -> bool {
+        self.metering == Metering::Fuel
+    }
+}
+
 impl fmt::Debug for AgentCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AgentCode").field("metering", &self.metering).finish_non_exhaustive()

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
+use super::delegate::{DelegateOutcome, DelegateRequest, UnitStatus};
+use super::purse::Purse;
 use crate::message::{Failure, Message, ToolCall, ToolResult, ToolSpec};
 use crate::model::{Request, Response};
 use crate::work::StopKind;
@@ -136,4 +138,21 @@ pub trait AgentHost: PluginHost {
     ///
     /// When they cannot be read.
     fn memory_keys(&self, prefix: &str) -> Result<Vec<String>, Failure>;
+    /// Hands tasks to children, which are paid from the purse. Those that run inside the call have ended when the
+    /// wait is over. The door does not drop this wait for a soft stop, because the children carry it.
+    fn delegate(&self, request: DelegateRequest, purse: Purse) -> Waiting<DelegateOutcome>;
+    /// How units of the session stand; all that are open or unread when no names are given.
+    ///
+    /// # Errors
+    ///
+    /// `not-found` for a unit that the session does not own.
+    fn delegations(&self, ids: Vec<String>) -> Result<Vec<UnitStatus>, Failure>;
+    /// Waits until one of those units has ended.
+    fn delegation_ended(&self, ids: Vec<String>) -> Waiting<UnitStatus>;
+    /// Stops units of the session, and says how many runs the stop reached.
+    ///
+    /// # Errors
+    ///
+    /// `not-found` for a unit that the session does not own; then nothing was stopped.
+    fn stop_delegations(&self, ids: Vec<String>, message: &str) -> Result<u32, Failure>;
 }

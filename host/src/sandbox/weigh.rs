@@ -1,10 +1,11 @@
 //! How many bytes a value has when it crosses the door.
 
+use super::delegate::{DelegateOutcome, TaskResult, UnitStatus};
 use crate::message::{Message, ToolCall, ToolResult, ToolSpec};
 use crate::model::Response;
 
 /// What a list or a record costs beside its text.
-const FRAME: usize = 16;
+pub(super) const FRAME: usize = 16;
 
 /// A value that crosses the door.
 pub(super) trait Weigh {
@@ -53,7 +54,7 @@ macro_rules! weigh_lists {
     )*};
 }
 
-weigh_lists!(String, Message, ToolCall, ToolResult, ToolSpec);
+weigh_lists!(String, Message, ToolCall, ToolResult, ToolSpec, TaskResult, UnitStatus);
 
 impl Weigh for ToolCall {
     fn weight(&self) -> usize {
@@ -74,6 +75,35 @@ impl Weigh for ToolSpec {
             + self.description.len()
             + self.parameters.len()
             + self.hints.weight()
+    }
+}
+
+impl Weigh for TaskResult {
+    fn weight(&self) -> usize {
+        FRAME + self.status.len() + self.output.len() + self.detail.len()
+    }
+}
+
+impl Weigh for DelegateOutcome {
+    fn weight(&self) -> usize {
+        FRAME
+            + self.outcome.len()
+            + self.delegation_ids.weight()
+            + self.results.weight()
+            + self.inline_results.weight()
+            + self.note.len()
+    }
+}
+
+impl Weigh for UnitStatus {
+    fn weight(&self) -> usize {
+        FRAME + self.id.len() + self.state.len() + self.results.weight()
+    }
+}
+
+impl Weigh for u32 {
+    fn weight(&self) -> usize {
+        size_of::<u32>()
     }
 }
 

@@ -2,18 +2,24 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt, join_all};
 
+use super::delegate::{delegate, result};
 use super::event::{EventKind, MOST_PARTIAL, MOST_PAYLOAD};
 use super::record::Record;
 use super::session::{Agent, Shared};
+use crate::delegation::{DelegationId, Descendants, UnitView, UnknownUnit};
 use crate::message::{Failure, FailureCode, Message, ToolCall, ToolResult, ToolSpec, Usage};
 use crate::model::{Delta, ModelError, Request, Response};
-use crate::sandbox::{AgentHost, PluginHost, Sandbox, Task, Waiting};
-use crate::work::{Kind, Refused, Work, spawn};
+use crate::sandbox::{
+    AgentHost, DelegateOutcome, DelegateRequest, Limits, PluginHost, Purse, Task, UnitStatus,
+    Waiting,
+};
+use crate::work::{Kind, Refused, Stop, Work, spawn};
 
 /// How much of a call's arguments an event shows.
 const SHOWN: usize = 400;
@@ -43,7 +49,11 @@ pub(super) struct Driver {
     pub(super) agent: Arc<Agent>,
     pub(super) session: Arc<Shared>,
     pub(super) record: Arc<Record>,
-    pub(super) sandbox: Sandbox,
+    /// How much this run may use; its children may use no more.
+    pub(super) limits: Limits,
+    pub(super) descendants: Descendants,
+    /// Counts its children, for their names.
+    pub(super) children: Arc<AtomicU64>,
 }
 
 impl Driver {
@@ -113,7 +123,7 @@ impl Driver {
             open.close(EventKind::ModelEnded { finish, usage, detail });
             outcome
         };
-        let task = spawn(self.sandbox.control(), work, read);
+        let task = spawn(self.session.sandbox.control(), work, read);
         Ok(async move {
             task.await.unwrap_or_else(|| {
                 Err(Failure::new(FailureCode::Failed, "the model request was stopped"))
@@ -168,7 +178,7 @@ impl AgentHost for Driver {
                     arguments,
                 });
                 let started = Instant::now();
-                let called = self.agent.toolbox.call(&self.sandbox, &self.work, call);
+                let called = self.agent.toolbox.call(&self.session.sandbox, &self.work, call);
                 let ended = move |status: &str, bytes, took| {
                     let (id, tool) = (id.clone(), tool.clone());
                     EventKind::ToolEnded { id, tool, status: status.to_owned(), bytes, took }
@@ -238,6 +248,55 @@ impl AgentHost for Driver {
 
     fn memory_keys(&self, prefix: &str) -> Result<Vec<String>, Failure> {
         Ok(self.session.memory.keys(prefix))
+    }
+
+    fn delegate(&self, request: DelegateRequest, purse: Purse) -> Waiting<DelegateOutcome> {
+        delegate(self, request, purse)
+    }
+
+    fn delegations(&self, ids: Vec<String>) -> Result<Vec<UnitStatus>, Failure> {
+        let units = self.session.background.completions.status(&units_of(&ids)?);
+        Ok(units.map_err(not_owned)?.into_iter().map(unit_status).collect())
+    }
+
+    fn delegation_ended(&self, ids: Vec<String>) -> Waiting<UnitStatus> {
+        let completions = self.session.background.completions.clone();
+        async move {
+            let ended = completions.ended(&units_of(&ids)?).await;
+            ended.map(unit_status).map_err(not_owned)
+        }
+        .boxed()
+    }
+
+    fn stop_delegations(&self, ids: Vec<String>, message: &str) -> Result<u32, Failure> {
+        let background = &self.session.background;
+        let stop = Stop::soft(&*self.run, message, background.grace);
+        let stopped = background.completions.stop(&self.work.tree(), &units_of(&ids)?, &stop);
+        Ok(u32::try_from(stopped.map_err(not_owned)?).unwrap_or(u32::MAX))
+    }
+}
+
+/// The units that a guest names.
+fn units_of(ids: &[String]) -> Result<Vec<DelegationId>, Failure> {
+    let parse = |id: &String| {
+        id.parse().map_err(|error| {
+            let words = format!("`{}`: {error}", shortened(id).escape_debug());
+            Failure::new(FailureCode::NotFound, words)
+        })
+    };
+    ids.iter().map(parse).collect()
+}
+
+fn not_owned(unknown: UnknownUnit) -> Failure {
+    let code = if unknown.id.is_some() { FailureCode::NotFound } else { FailureCode::Invalid };
+    Failure::new(code, unknown.to_string())
+}
+
+fn unit_status(unit: UnitView) -> UnitStatus {
+    UnitStatus {
+        id: unit.id.to_string(),
+        state: unit.state.as_str().to_owned(),
+        results: unit.entries.into_iter().map(result).collect(),
     }
 }
 

@@ -55,6 +55,12 @@ pub enum EventKind {
         agent: String,
         /// What it was asked to do.
         goal: String,
+        /// The run that handed it the task; none for a turn.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        parent: Option<Arc<str>>,
+        /// The background unit that it belongs to, or, for a turn, whose completion it brings.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        delegation: Option<String>,
     },
     /// What the run says of its own progress.
     Progress {
@@ -128,6 +134,57 @@ pub enum EventKind {
         #[serde(serialize_with = "milliseconds", rename = "took-ms")]
         took: Duration,
     },
+    /// A unit of a delegation runs in the background.
+    DelegationAccepted {
+        /// Its name.
+        delegation: String,
+        /// The places of its tasks in the call.
+        tasks: Vec<u32>,
+    },
+    /// A unit of a delegation was not let into the background.
+    DelegationRejected {
+        /// The places of its tasks in the call.
+        tasks: Vec<u32>,
+        /// `capacity`, `scheduler`, `draining`, `store`, `stopped`, `one-shot` or `ownership`.
+        reason: String,
+        /// Why, in words.
+        detail: String,
+        /// What becomes of it: `inline` when it runs inside the call, or `refused`.
+        then: String,
+    },
+    /// A child of this run has ended, and nothing of it is left.
+    ChildEnded {
+        /// The child's run.
+        child: Arc<str>,
+        /// The place of its task in the call.
+        task: u32,
+        /// The background unit that it belongs to.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        delegation: Option<String>,
+        /// `completed`, `interrupted`, `failed`, `trapped`, `limit` or `unknown`.
+        status: String,
+        /// What went wrong.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        detail: Option<String>,
+    },
+    /// A delegating call is over, also when the run that made it is there no more to hear of it.
+    Delegated {
+        /// `completed` when all results are in the answer, `dispatched` when something runs in the background.
+        outcome: String,
+        /// The units in the background.
+        delegations: Vec<String>,
+        /// How the tasks ended that ran inside the call.
+        results: Vec<TaskEnd>,
+        /// What happened and why, in words.
+        note: String,
+    },
+    /// A background unit has ended, and its completion can be read.
+    DelegationEnded {
+        /// Its name.
+        delegation: String,
+        /// `completed`, `interrupted` or `unknown`.
+        status: String,
+    },
     /// A line of a plugin's log.
     Log {
         /// `error`, `warn`, `info`, `debug` or `trace`.
@@ -160,6 +217,15 @@ pub enum EventKind {
     },
 }
 
+/// How one task ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TaskEnd {
+    /// Its place in the call.
+    pub task: u32,
+    /// `completed`, `interrupted`, `failed`, `trapped`, `limit` or `unknown`.
+    pub status: String,
+}
+
 fn milliseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_u64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
@@ -183,6 +249,11 @@ impl EventKind {
             | EventKind::ModelStarted { .. }
             | EventKind::ModelText { .. }
             | EventKind::ModelEnded { detail: None, .. }
+            | EventKind::DelegationAccepted { .. }
+            | EventKind::DelegationRejected { .. }
+            | EventKind::ChildEnded { .. }
+            | EventKind::Delegated { .. }
+            | EventKind::DelegationEnded { .. }
             | EventKind::Stop { .. }
             | EventKind::RunEnded { .. } => {}
         }
@@ -193,7 +264,30 @@ impl EventKind {
     fn bytes(&self) -> usize {
         let own = size_of::<Event>();
         own + match self {
-            EventKind::RunStarted { agent, goal } => agent.len() + goal.len(),
+            EventKind::RunStarted { agent, goal, parent, delegation } => {
+                agent.len()
+                    + goal.len()
+                    + parent.as_ref().map_or(0, |parent| parent.len())
+                    + delegation.as_ref().map_or(0, String::len)
+            }
+            EventKind::DelegationAccepted { delegation, tasks } => {
+                delegation.len() + size_of_val(tasks.as_slice())
+            }
+            EventKind::DelegationRejected { tasks, reason, detail, then } => {
+                size_of_val(tasks.as_slice()) + reason.len() + detail.len() + then.len()
+            }
+            EventKind::ChildEnded { child, delegation, status, detail, .. } => {
+                child.len()
+                    + delegation.as_ref().map_or(0, String::len)
+                    + status.len()
+                    + detail.as_ref().map_or(0, String::len)
+            }
+            EventKind::Delegated { outcome, delegations, results, note } => {
+                let names = delegations.iter().map(|name| size_of::<String>() + name.len());
+                let ends = results.iter().map(|end| size_of::<TaskEnd>() + end.status.len());
+                outcome.len() + names.sum::<usize>() + ends.sum::<usize>() + note.len()
+            }
+            EventKind::DelegationEnded { delegation, status } => delegation.len() + status.len(),
             EventKind::Progress { text }
             | EventKind::Partial { text }
             | EventKind::ModelText { text } => text.len(),

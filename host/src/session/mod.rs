@@ -16,15 +16,21 @@
 //!
 //! Not here: how a component runs (`sandbox`), which plugins there are (`plugin`), who starts sessions (`host`).
 
+mod background;
+mod delegate;
+mod deliver;
 mod driver;
 mod event;
+mod fit;
 mod memory;
 mod record;
+mod run;
 #[allow(clippy::module_inception, reason = "the room's main type has the room's name")]
 mod session;
 mod turn;
 
+pub use background::{Agents, Background, Delivery, Found};
 pub use driver::{Checkpoints, NoCheckpoints};
-pub use event::{Event, EventKind, Events, Lagged};
-pub use session::{Agent, PromptError, Session, StopError, Stopped, Turn, TurnReport};
+pub use event::{Event, EventKind, Events, Lagged, TaskEnd};
+pub use session::{Agent, Parts, PromptError, Session, StopError, Stopped, Turn, TurnReport};
 pub use turn::Generation;

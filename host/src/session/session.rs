@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::driver::{Checkpoints, Driver};
+use super::background::Background;
+use super::driver::Checkpoints;
 use super::event::{EventKind, Events, Stream};
 use super::memory::Memory;
-use super::record::Record;
+use super::run::{Plan, RunReport, begin};
 use super::turn::{Effect, Generation, State, Step};
+use crate::delegation::{Completion, DelegationId, Descendants, UnitView, UnknownUnit};
 use crate::ids::{SessionId, WorkId};
 use crate::message::{Message, Role};
 use crate::model::Models;
-use crate::sandbox::{
-    AgentCode, AgentHost, LimitKind, Outcome, Reach, Report, Sandbox, Start, Task, Used,
-};
+use crate::sandbox::{AgentCode, LimitKind, Outcome, Reach, Sandbox, Used};
 use crate::tool::{Plugged, Toolbox};
 use crate::work::{Kind, Refused, Stop, StopKind, StopSignal, Work, spawn_charged};
 
@@ -46,17 +46,40 @@ pub struct Agent {
 /// A conversation with one agent. Cheap to clone; dropping the last clone ends nothing that runs.
 #[derive(Clone)]
 pub struct Session {
-    shared: Arc<Shared>,
-    sandbox: Sandbox,
-    agent: Arc<Agent>,
+    pub(super) shared: Arc<Shared>,
+}
+
+/// What a session is made of.
+pub struct Parts {
+    /// Its name.
+    pub id: SessionId,
+    /// Its node, of the kind [`Kind::Session`].
+    pub work: Work,
+    /// Where its guests run.
+    pub sandbox: Sandbox,
+    /// The agent that answers its inputs.
+    pub agent: Arc<Agent>,
+    /// Who hears of the places that its runs name.
+    pub checkpoints: Arc<dyn Checkpoints>,
+    /// What it needs for work that outlives a turn.
+    pub background: Background,
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts").field("id", &self.id).finish_non_exhaustive()
+    }
 }
 
 /// What a session's runs share.
 pub(super) struct Shared {
-    id: SessionId,
-    work: Work,
+    pub(super) id: SessionId,
+    pub(super) work: Work,
     /// Owns what runs in the background: a stop of the turn does not reach it (S6).
-    registry: Work,
+    pub(super) registry: Work,
+    pub(super) sandbox: Sandbox,
+    pub(super) agent: Arc<Agent>,
+    pub(super) background: Background,
     pub(super) stream: Stream,
     pub(super) memory: Memory,
     pub(super) checkpoints: Arc<dyn Checkpoints>,
@@ -65,9 +88,9 @@ pub(super) struct Shared {
     /// stop never hits another run than the one it names.
     turn: Mutex<(State, Option<WorkId>)>,
     /// Woken when a turn has ended.
-    idle: Notify,
+    pub(super) idle: Notify,
     /// Those who wait for the session to be idle stand in line here, first come, first served.
-    line: tokio::sync::Mutex<()>,
+    pub(super) line: tokio::sync::Mutex<()>,
 }
 
 impl Shared {
@@ -80,7 +103,7 @@ impl Shared {
 
     /// Waits for the end of a run, and meanwhile tells watchers of the stops that it comes to carry, whoever gave
     /// them. All of them are told before this returns, so that no stop follows the end of its run.
-    async fn told_of_stops<T>(
+    pub(super) async fn told_of_stops<T>(
         &self,
         run: &Arc<str>,
         signal: &StopSignal,
@@ -129,24 +152,22 @@ impl Shared {
 }
 
 impl Session {
-    /// A session that is charged to `work`, a node of the kind [`Kind::Session`].
+    /// Opens a session.
     ///
     /// # Errors
     ///
-    /// [`Refused`] when that node takes no new work.
-    pub fn new(
-        id: SessionId,
-        work: Work,
-        sandbox: Sandbox,
-        agent: Arc<Agent>,
-        checkpoints: Arc<dyn Checkpoints>,
-    ) -> Result<Session, Refused> {
+    /// [`Refused`] when its node takes no new work.
+    pub fn new(parts: Parts) -> Result<Session, Refused> {
+        let Parts { id, work, sandbox, agent, checkpoints, background } = parts;
         let registry = work.open(Kind::Registry, format!("{id} background"))?;
         let turn = Mutex::new((State::NEW, None));
         let shared = Shared {
             id,
             work,
             registry,
+            sandbox,
+            agent,
+            background,
             stream: Stream::new(),
             memory: Memory::default(),
             checkpoints,
@@ -155,7 +176,7 @@ impl Session {
             idle: Notify::new(),
             line: tokio::sync::Mutex::default(),
         };
-        Ok(Session { shared: Arc::new(shared), sandbox, agent })
+        Ok(Session { shared: Arc::new(shared) })
     }
 
     /// Its name.
@@ -188,16 +209,29 @@ impl Session {
         goal: impl Into<String>,
         input: impl Into<String>,
     ) -> Result<Turn, PromptError> {
-        let (goal, input) = (goal.into(), input.into());
+        self.prompt_for(goal.into(), input.into(), None)
+    }
+
+    /// Starts a turn; `completion` is the unit whose completion it brings.
+    pub(super) fn prompt_for(
+        &self,
+        goal: String,
+        input: String,
+        completion: Option<DelegationId>,
+    ) -> Result<Turn, PromptError> {
         let shared = &self.shared;
         let mut turn = lock(&shared.turn);
         let generation = match turn.0.step(Step::Prompt) {
             (next, Effect::Start(generation)) => {
-                let label = format!("{} {}", self.agent.plugged.name, generation.0);
+                let label = format!("{} {}", shared.agent.plugged.name, generation.0);
                 let work = shared.work.open(Kind::Turn, label)?;
                 *turn = (next, Some(work.id()));
                 drop(turn);
-                return Ok(self.start(generation, work, goal, input));
+                if let Some(id) = completion {
+                    // Its turn is there: from now on it has been delivered, before anybody sees the turn begin.
+                    drop(shared.background.completions.acknowledge(id));
+                }
+                return Ok(self.start(generation, work, goal, input, completion));
             }
             (_, Effect::Busy(generation)) => generation,
             (_, Effect::StopRun(_) | Effect::Stale | Effect::Nothing) => Generation(0),
@@ -232,41 +266,36 @@ impl Session {
         }
     }
 
-    fn start(&self, generation: Generation, work: Work, goal: String, input: String) -> Turn {
-        let (id, signal) = (work.id(), work.signal());
-        let run: Arc<str> = format!("{}.{}", self.shared.id, generation.0).into();
-        let record = Arc::new(Record::default());
-        self.shared.stream.publish(
-            &run,
-            EventKind::RunStarted {
-                agent: self.agent.plugged.name.to_string(),
-                goal: goal.clone(),
-            },
-        );
-        let driver = Driver {
-            work: work.share(),
-            task: Task {
-                run_id: run.to_string(),
-                session_id: self.shared.id.to_string(),
+    fn start(
+        &self,
+        generation: Generation,
+        work: Work,
+        goal: String,
+        input: String,
+        completion: Option<DelegationId>,
+    ) -> Turn {
+        let id = work.id();
+        let shared = Arc::clone(&self.shared);
+        let run: Arc<str> = format!("{}.{}", shared.id, generation.0).into();
+        let agent = Arc::clone(&shared.agent);
+        let begun = begin(
+            &shared,
+            Plan {
+                run: Arc::clone(&run),
+                work,
+                limits: agent.plugged.effective.limits.clone(),
+                agent,
                 goal: goal.clone(),
                 input,
-                directories: self.agent.directories.clone(),
                 depth: 0,
+                descendants: Descendants::new(shared.background.descendants),
+                parent: None,
+                delegation: completion,
             },
-            run: Arc::clone(&run),
-            agent: Arc::clone(&self.agent),
-            session: Arc::clone(&self.shared),
-            record: Arc::clone(&record),
-            sandbox: self.sandbox.clone(),
-        };
-        let limits = self.agent.plugged.effective.limits.clone();
-        let reach = Arc::clone(&self.agent.reach);
-        let host = Arc::new(driver) as Arc<dyn AgentHost>;
-        let running = self.sandbox.run_agent(&self.agent.code, Start { work, limits, reach, host });
-        let shared = Arc::clone(&self.shared);
+        );
+        let (control, held) = (shared.sandbox.control().clone(), shared.work.share());
         let supervise = async move {
-            let report = shared.told_of_stops(&run, &signal, running.ended()).await;
-            let report = TurnReport::new(generation, report, &record);
+            let report = begun.ended(&shared).await;
             shared.remember(goal, report.output.clone());
             let mut turn = lock(&shared.turn);
             // Published before another turn can begin, so that watchers see one end before the next starts.
@@ -274,10 +303,10 @@ impl Session {
             *turn = (turn.0.step(Step::Ended(generation)).0, None);
             drop(turn);
             shared.idle.notify_waiters();
-            report
+            TurnReport::new(generation, report)
         };
         // The supervisor keeps the session's node while the run ends, whoever has lost interest in it.
-        let ended = spawn_charged(self.sandbox.control(), self.shared.work.share(), supervise);
+        let ended = spawn_charged(&control, held, supervise);
         Turn { generation, id, ended }
     }
 
@@ -315,6 +344,47 @@ impl Session {
     pub fn stop(&self, issuer: &str, message: &str) -> Stopped {
         let turn = self.stop_turn(None, &Stop::hard(issuer, message)).unwrap_or(0);
         Stopped { turn, background: self.stop_background(issuer, message) }
+    }
+
+    /// How background units stand; with no names, all that are open or not acknowledged.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownUnit`] for a unit that this session does not own.
+    pub fn delegations(&self, ids: &[DelegationId]) -> Result<Vec<UnitView>, UnknownUnit> {
+        self.shared.background.completions.status(ids)
+    }
+
+    /// The completions that are not acknowledged, in the order in which the units ended.
+    pub fn completions(&self) -> Vec<Arc<Completion>> {
+        self.shared.background.completions.list()
+    }
+
+    /// The oldest completion that is not acknowledged, as soon as there is one.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is taken out.
+    pub async fn completion(&self) -> Arc<Completion> {
+        self.shared.background.completions.next().await
+    }
+
+    /// A completion has been read. Gives it back once, and then never again.
+    pub fn acknowledge(&self, id: DelegationId) -> Option<Arc<Completion>> {
+        self.shared.background.completions.acknowledge(id)
+    }
+
+    /// Stops background units by name, and returns how many of their children the stop changed.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownUnit`] for a unit that this session does not own; then nothing was stopped.
+    pub fn stop_delegations(
+        &self,
+        ids: &[DelegationId],
+        stop: &Stop,
+    ) -> Result<usize, UnknownUnit> {
+        self.shared.background.completions.stop(&self.shared.work.tree(), ids, stop)
     }
 
     /// The generation of the turn that is going on.
@@ -406,36 +476,14 @@ pub struct TurnReport {
 }
 
 impl TurnReport {
-    fn new(generation: Generation, report: Report<String>, record: &Record) -> TurnReport {
-        let Report { outcome, used } = report;
-        let (outcome, output) = match outcome {
-            Outcome::Completed(text) => (Outcome::Completed(()), text),
-            Outcome::Interrupted { stop, said } => {
-                let output = said.unwrap_or_else(|| record.said());
-                (Outcome::Interrupted { stop, said: None }, output)
-            }
-            outcome @ (Outcome::Failed(_)
-            | Outcome::Limit(_)
-            | Outcome::Trapped(_)
-            | Outcome::NoPlace
-            | Outcome::NotStarted(_)
-            | Outcome::HostPanicked(_)) => (outcome.map(|_| ()), record.said()),
-        };
+    fn new(generation: Generation, report: RunReport) -> TurnReport {
+        let RunReport { outcome, output, used } = report;
         TurnReport { generation, outcome, output, used }
     }
 
     /// The limit that ended it, if one did.
     pub fn limit(&self) -> Option<LimitKind> {
         if let Outcome::Limit(kind) = self.outcome { Some(kind) } else { None }
-    }
-
-    fn event(&self) -> EventKind {
-        EventKind::RunEnded {
-            status: self.outcome.status().to_owned(),
-            detail: self.outcome.detail(),
-            output: self.output.clone(),
-            used: self.used,
-        }
     }
 }
 

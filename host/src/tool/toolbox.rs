@@ -127,6 +127,11 @@ impl Toolbox {
         Toolbox { routes: routes.map(|(name, route)| (name.clone(), Arc::clone(route))).collect() }
     }
 
+    /// Whether there is a tool of that name.
+    pub fn has(&self, name: &str) -> bool {
+        self.routes.contains_key(name)
+    }
+
     /// The tools, sorted by name.
     pub fn specs(&self) -> Vec<ToolSpec> {
         self.routes.values().map(|route| route.spec.clone()).collect()

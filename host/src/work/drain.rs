@@ -77,6 +77,22 @@ impl Work {
 }
 
 impl Tree {
+    /// Waits until that work has gone, with everything below it. It stops nothing.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn gone(&self, id: WorkId) {
+        loop {
+            let mut left = std::pin::pin!(self.shared.left.notified());
+            left.as_mut().enable();
+            if !self.contains(id) {
+                return;
+            }
+            left.await;
+        }
+    }
+
     fn is_drained(&self, id: WorkId) -> bool {
         lock(&self.shared.state).executions_below(id).next().is_none()
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use checkrein::delegation::{Recorder, Scheduler};
 use checkrein::model::Provider;
 use checkrein::plugin::Configuration;
 use checkrein::sandbox::{Pool, PoolUse};
@@ -36,6 +37,8 @@ pub struct TestHostBuilder {
     environment: HashMap<String, String>,
     pool: Pool,
     checkpoints: Option<Arc<dyn Checkpoints>>,
+    scheduler: Option<Arc<dyn Scheduler>>,
+    recorder: Option<Arc<dyn Recorder>>,
     first_party: bool,
 }
 
@@ -61,6 +64,8 @@ impl TestHost {
             environment: HashMap::new(),
             pool: Pool::Slots(SLOTS),
             checkpoints: None,
+            scheduler: None,
+            recorder: None,
             first_party: false,
         }
     }
@@ -251,6 +256,18 @@ impl TestHostBuilder {
         self
     }
 
+    /// Has somebody else say what is let into the background.
+    pub fn scheduler(mut self, scheduler: Arc<dyn Scheduler>) -> Self {
+        self.scheduler = Some(scheduler);
+        self
+    }
+
+    /// Has somebody write down what is let into the background.
+    pub fn recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
+        self.recorder = Some(recorder);
+        self
+    }
+
     /// Keeps the first-party plugins.
     pub fn with_first_party(mut self) -> Self {
         self.first_party = true;
@@ -279,6 +296,12 @@ impl TestHostBuilder {
             .pool(self.pool)
             .environment(move |name| environment.get(name).cloned())
             .checkpoints(checkpoints);
+        if let Some(scheduler) = self.scheduler {
+            builder = builder.scheduler(scheduler);
+        }
+        if let Some(recorder) = self.recorder {
+            builder = builder.recorder(recorder);
+        }
         if !self.first_party {
             builder = builder.without_first_party();
         }

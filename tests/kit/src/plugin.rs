@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-/// A plugin that a test makes. What is not said is not asked for, but for an agent's tools and models.
+/// A plugin that a test makes. What is not said is not asked for, but for an agent's tools, models and children.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Plugin {
@@ -18,10 +18,10 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// An agent that may call every tool and ask every model there is.
+    /// An agent that may call every tool, ask every model and hand tasks to every agent there is.
     pub fn agent(name: &str, component: impl Into<Vec<u8>>) -> Plugin {
         Plugin {
-            grants: "tools = [\"*\"]\nmodels = [\"*\"]".to_owned(),
+            grants: "tools = [\"*\"]\nmodels = [\"*\"]\ndelegation = [\"*\"]".to_owned(),
             ..Plugin::new(name, "agent", component.into())
         }
     }

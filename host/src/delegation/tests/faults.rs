@@ -74,7 +74,7 @@ async fn check(fault: Fault, code: &str, retry: Option<Retry>, policy: Policy) {
     let mut children = vec![session.child(0), session.child(1)];
     let ids: Vec<WorkId> = children.iter().map(|child| child.work.id()).collect();
     if fault == ChildrenCannotMove {
-        children.push(Child { task: 2, work: session.registry.share() });
+        children.push(Child { task: 2, goal: String::new(), work: session.registry.share() });
     }
     let mut call = host.slots.call(origin, policy);
     let mut answer = rejected(call.submit(children).await);

@@ -182,7 +182,11 @@ impl Session {
     }
 
     fn child(&self, task: u32) -> Child {
-        Child { task, work: self.turn.open(Kind::Child, format!("task {task}")).unwrap() }
+        Child {
+            task,
+            goal: format!("task {task}"),
+            work: self.turn.open(Kind::Child, format!("task {task}")).unwrap(),
+        }
     }
 
     /// How many children the turn owns.

@@ -8,12 +8,15 @@ use wasmtime::component::{HasSelf, Linker};
 
 use crate::message::{Failure, FailureCode, Message, Role, ToolCall, ToolResult, ToolSpec};
 use crate::model::{Request, Response};
+use crate::sandbox::delegate::{
+    ChildTask, DelegateOutcome, DelegateRequest, TaskResult, UnitStatus,
+};
 use crate::sandbox::door::{Answer, Door};
 use crate::sandbox::guest::{AgentGuest, Guest, ToolGuest};
 use crate::sandbox::limits::LimitKind;
 use crate::sandbox::outcome::Ends;
 use crate::sandbox::upward::{Above, ForAgent, Waiting};
-use crate::sandbox::weigh::Weigh;
+use crate::sandbox::weigh::{FRAME, Weigh};
 
 mod agent_bindings {
     //! Generated from the world `agent`.
@@ -276,30 +279,83 @@ impl wit::session::Host for AgentGuest {
 
 impl wit::delegate::Host for AgentGuest {
     async fn run(&mut self, request: wit::delegate::Request) -> Said<wit::delegate::Outcome> {
-        let weight = |task: &wit::delegate::ChildTask| task.goal.len() + task.input.len();
+        let request = delegation_of(request);
+        let weight = |task: &ChildTask| {
+            task.goal.len()
+                + task.input.len()
+                + task.agent.weight()
+                + task.tools.weight()
+                + task.limits.iter().map(|(name, _)| FRAME + name.len()).sum::<usize>()
+                + task.group.weight()
+                + FRAME
+        };
         let bytes = request.tasks.iter().map(weight).sum();
-        refuse(self.door(), "delegate.run", bytes, no_delegation())
+        let detail: Arc<str> = match request.tasks.len() {
+            1 => "1 task".into(),
+            tasks => format!("{tasks} tasks").into(),
+        };
+        let ask = |host: &ForAgent, purse| host.0.delegate(request, purse);
+        let answer = self.door().see_through("delegate.run", Some(detail), bytes, ask).await;
+        said(self.door(), answer, outcome_record)
     }
 
     fn status(&mut self, ids: Vec<String>) -> Said<Vec<wit::delegate::UnitStatus>> {
-        refuse(self.door(), "delegate.status", ids.weight(), no_delegation())
+        let bytes = ids.weight();
+        let answer = self.door().pass("delegate.status", bytes, |host| host.0.delegations(ids));
+        said(self.door(), answer, |units| units.into_iter().map(unit_record).collect())
     }
 
     async fn wait(&mut self, ids: Vec<String>) -> Said<wit::delegate::UnitStatus> {
-        refuse(self.door(), "delegate.wait", ids.weight(), no_delegation())
+        let (bytes, detail) = (ids.weight(), Arc::from(ids.join(", ")));
+        let ask = |host: &ForAgent| host.0.delegation_ended(ids);
+        let answer = self.door().wait("delegate.wait", Some(detail), bytes, ask).await;
+        said(self.door(), answer, unit_record)
     }
 
     fn stop(&mut self, ids: Vec<String>, message: String) -> Said<u32> {
-        refuse(self.door(), "delegate.stop", ids.weight() + message.len(), no_delegation())
+        let bytes = ids.weight() + message.len();
+        let stop = |host: &ForAgent| host.0.stop_delegations(ids, &message);
+        let answer = self.door().pass("delegate.stop", bytes, stop);
+        said(self.door(), answer, |reached| reached)
     }
 }
 
-/// What an agent hears that wants to hand out work.
-fn no_delegation() -> Failure {
-    Failure::new(
-        FailureCode::Unavailable,
-        "this host does not serve delegation: do the work in this run",
-    )
+fn delegation_of(request: wit::delegate::Request) -> DelegateRequest {
+    let task = |task: wit::delegate::ChildTask| ChildTask {
+        goal: task.goal,
+        input: task.input,
+        agent: task.agent,
+        tools: task.tools,
+        limits: task.limits,
+        group: task.group,
+    };
+    DelegateRequest {
+        tasks: request.tasks.into_iter().map(task).collect(),
+        mode: request.mode,
+        independent_completions: request.independent_completions,
+        policy: request.policy,
+    }
+}
+
+fn outcome_record(outcome: DelegateOutcome) -> wit::delegate::Outcome {
+    let records = |results: Vec<TaskResult>| results.into_iter().map(task_record).collect();
+    wit::delegate::Outcome {
+        outcome: outcome.outcome,
+        delegation_ids: outcome.delegation_ids,
+        results: records(outcome.results),
+        inline_results: records(outcome.inline_results),
+        note: outcome.note,
+    }
+}
+
+fn unit_record(unit: UnitStatus) -> wit::delegate::UnitStatus {
+    let results = unit.results.into_iter().map(task_record).collect();
+    wit::delegate::UnitStatus { id: unit.id, state: unit.state, results }
+}
+
+fn task_record(result: TaskResult) -> wit::delegate::TaskResult {
+    let TaskResult { task, status, output, detail } = result;
+    wit::delegate::TaskResult { task, status, output, detail }
 }
 
 /// Answers a call with a failure, through the door like every other answer.

@@ -9,6 +9,7 @@ mod harm;
 use std::cell::RefCell;
 
 use checkrein_guest::prelude::*;
+use checkrein_guest::{serde, serde_json};
 
 #[derive(Default)]
 struct Agent {
@@ -142,6 +143,30 @@ impl Agent {
                 );
             }
             "config" => self.say(run.config::<Value>()?.to_string()),
+            // Children: the request and the answers are JSON.
+            "delegate" => {
+                let request: DelegateRequest =
+                    serde_json::from_str(rest).expect("a request for delegation");
+                self.say(shown_as_json(&run.delegate(request)?));
+            }
+            "units" => self.say(shown_as_json(&run.delegations(&words(rest))?)),
+            "wait-unit" => self.say(shown_as_json(&run.wait(&words(rest))?)),
+            "stop-unit" => {
+                let (unit, message) = rest.split_once(' ').unwrap_or((rest, ""));
+                self.say(run.stop(&[unit.to_owned()], message)?.to_string());
+            }
+            "input" => self.say(run.task().input.clone()),
+            "tools" => {
+                let names: Vec<String> = run.tools()?.into_iter().map(|tool| tool.name).collect();
+                self.say(names.join(" "));
+            }
+            // Publishes the stop that the run carries.
+            "observe" => {
+                let stop = run.stop_requested();
+                let words =
+                    stop.map(|stop| format!("{} | {} | {}", stop.kind, stop.message, stop.issuer));
+                run.emit("observed", json!({ "text": words.unwrap_or_default() }))?;
+            }
             // One import, over and over: says that it has begun, and never ends.
             "loop" => {
                 for round in 0_u64.. {
@@ -164,6 +189,14 @@ fn shown(failure: &Failure) -> String {
         }
         None => failure.code.clone(),
     }
+}
+
+fn shown_as_json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).expect("it can be written as JSON")
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
 }
 
 fn call(id: &str, tool: &str, arguments: &str) -> ToolCall {

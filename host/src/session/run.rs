@@ -1,0 +1,128 @@
+//! One run of an agent, from its start to its report: a turn's, or a child's.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use super::driver::Driver;
+use super::event::EventKind;
+use super::record::Record;
+use super::session::{Agent, Shared};
+use crate::delegation::{DelegationId, Descendants};
+use crate::sandbox::{AgentHost, Limits, Outcome, Report, Run, Start, Task, Used};
+use crate::work::{StopSignal, Work};
+
+/// What a run is started with.
+pub(super) struct Plan {
+    /// Its name.
+    pub(super) run: Arc<str>,
+    pub(super) work: Work,
+    pub(super) agent: Arc<Agent>,
+    pub(super) goal: String,
+    pub(super) input: String,
+    pub(super) limits: Limits,
+    /// How many delegations lie above.
+    pub(super) depth: u32,
+    pub(super) descendants: Descendants,
+    /// The run that asked for it; none for a turn.
+    pub(super) parent: Option<Arc<str>>,
+    /// The unit that a child belongs to, or whose completion a turn brings.
+    pub(super) delegation: Option<DelegationId>,
+}
+
+/// A run that has been started.
+pub(super) struct Begun {
+    run: Arc<str>,
+    running: Run<String>,
+    signal: StopSignal,
+    record: Arc<Record>,
+}
+
+/// What became of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct RunReport {
+    pub(super) outcome: Outcome<()>,
+    /// Its final text; of a run that did not come to its end, what it had said.
+    pub(super) output: String,
+    pub(super) used: Used,
+}
+
+/// Starts a run, and tells watchers.
+pub(super) fn begin(session: &Arc<Shared>, plan: Plan) -> Begun {
+    let Plan { run, work, agent, goal, input, limits, depth, descendants, parent, delegation } =
+        plan;
+    let (signal, record) = (work.signal(), Arc::new(Record::default()));
+    session.stream.publish(
+        &run,
+        EventKind::RunStarted {
+            agent: agent.plugged.name.to_string(),
+            goal: goal.clone(),
+            parent,
+            delegation: delegation.map(|id| id.to_string()),
+        },
+    );
+    let driver = Driver {
+        work: work.share(),
+        task: Task {
+            run_id: run.to_string(),
+            session_id: session.id.to_string(),
+            goal,
+            input,
+            directories: agent.directories.clone(),
+            depth,
+        },
+        run: Arc::clone(&run),
+        agent: Arc::clone(&agent),
+        session: Arc::clone(session),
+        record: Arc::clone(&record),
+        limits: limits.clone(),
+        descendants,
+        children: Arc::new(AtomicU64::new(0)),
+    };
+    let reach = Arc::clone(&agent.reach);
+    let host = Arc::new(driver) as Arc<dyn AgentHost>;
+    let running = session.sandbox.run_agent(&agent.code, Start { work, limits, reach, host });
+    Begun { run, running, signal, record }
+}
+
+impl Begun {
+    /// Waits until the run has ended. Its end has not been published yet.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future stops the run hard.
+    pub(super) async fn ended(self, session: &Shared) -> RunReport {
+        let Begun { run, running, signal, record } = self;
+        let report = session.told_of_stops(&run, &signal, running.ended()).await;
+        RunReport::new(report, &record)
+    }
+}
+
+impl RunReport {
+    fn new(report: Report<String>, record: &Record) -> RunReport {
+        let Report { outcome, used } = report;
+        let (outcome, output) = match outcome {
+            Outcome::Completed(text) => (Outcome::Completed(()), text),
+            Outcome::Interrupted { stop, said } => {
+                let output = said.unwrap_or_else(|| record.said());
+                (Outcome::Interrupted { stop, said: None }, output)
+            }
+            outcome @ (Outcome::Failed(_)
+            | Outcome::Limit(_)
+            | Outcome::Trapped(_)
+            | Outcome::NoPlace
+            | Outcome::NotStarted(_)
+            | Outcome::HostPanicked(_)) => (outcome.map(|_| ()), record.said()),
+        };
+        RunReport { outcome, output, used }
+    }
+
+    /// What watchers hear of it.
+    pub(super) fn event(&self) -> EventKind {
+        EventKind::RunEnded {
+            status: self.outcome.status().to_owned(),
+            detail: self.outcome.detail(),
+            output: self.output.clone(),
+            used: self.used,
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Delegation (rules A, H and C): what agents hand to others, and what becomes of it.
+
+mod calls;
+mod support;

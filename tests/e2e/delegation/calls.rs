@@ -1,0 +1,161 @@
+//! One delegating call, seen by the agent that makes it.
+
+use checkrein::delegation::{ChildStatus, UnitStatus};
+use checkrein::sandbox::Outcome;
+use checkrein::session::{Delivery, EventKind};
+use checkrein_testkit::within;
+use serde_json::json;
+
+use super::support::{
+    background, completed, delegate, event, events, inline, over, read, statuses, task,
+};
+use crate::start::{Result, agent, with_agent};
+
+/// Children that run inside the call have ended when it returns, each with its own result, in task order (H3, C5).
+#[tokio::test(flavor = "multi_thread")]
+async fn children_inside_the_call_give_a_result_each() -> Result {
+    let host = with_agent().build()?;
+    let call = inline(&[
+        task("say one"),
+        task("fail invalid no such thing"),
+        task("trap"),
+        task("partial half of it\nallocate 200"),
+        task("say five"),
+    ]);
+    let report = host.run("agent", &call).await?;
+    assert_eq!(report.outcome, Outcome::Completed(()), "{}", report.output);
+    let outcome = read(&report.output)?;
+    assert_eq!(outcome["outcome"], "completed");
+    assert_eq!(
+        statuses(&outcome["results"]),
+        ["completed", "failed", "trapped", "limit", "completed"]
+    );
+    assert_eq!(outcome["results"][0]["output"], "one");
+    assert_eq!(outcome["results"][1]["detail"], "invalid: no such thing");
+    assert_eq!(outcome["results"][3]["output"], "half of it");
+    assert_eq!(outcome["results"][3]["detail"], "the limit `memory` is used up");
+    assert_eq!(outcome["results"][4]["task"], 4);
+    host.is_idle()
+}
+
+/// A unit in the background outlives its turn, and its completion comes as a turn of its own (C1, C2, C3, C7).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_background_unit_outlives_its_turn_and_comes_back_as_one() -> Result {
+    let host = with_agent().build()?;
+    let session = host.opening("agent").delivery(Delivery::Polled).open().await?;
+    let call = background(&[task("checkpoint hold\nsay done"), task("say at once")]);
+    let report = within("the turn", session.prompt(call, "")?.ended()).await?;
+    let outcome = read(&report.output)?;
+    assert_eq!(
+        (&outcome["outcome"], &outcome["delegation-ids"]),
+        (&json!("dispatched"), &json!(["d1"]))
+    );
+    assert_eq!(host.host().slots().held, 1);
+    host.reached("hold").await?;
+    assert!(session.completions().is_empty());
+    host.release("hold");
+    let completion = within("the completion", session.completion()).await?;
+    assert_eq!(
+        (completion.id.to_string().as_str(), completion.status),
+        ("d1", UnitStatus::Completed)
+    );
+    let outputs: Vec<&str> = completion.entries.iter().map(|entry| entry.output.as_str()).collect();
+    assert_eq!(outputs, ["done", "at once"]);
+    assert!(completion.entries.iter().all(|entry| entry.status == ChildStatus::Completed));
+    // When it can be seen, its children are gone and its slot is free.
+    assert_eq!(host.host().slots().held, 0);
+    assert!(session.acknowledge(completion.id).is_some());
+    assert!(session.acknowledge(completion.id).is_none());
+    over(&host).await
+}
+
+/// Rule C7: a completion wakes an idle session as a new turn, and is acknowledged by it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_completion_wakes_its_session() -> Result {
+    let host = with_agent().build()?;
+    let session = host.session("agent").await?;
+    let call = background(&[task("say the answer")]);
+    within("the turn", session.prompt(call, "")?.ended()).await?;
+    completed(&session, "d1").await?;
+    let woken = event(&session, "a turn for the completion", |event| {
+        let EventKind::RunStarted { goal, parent: None, delegation: Some(unit), .. } = &event.kind
+        else {
+            return None;
+        };
+        Some((goal.clone(), unit.clone()))
+    })
+    .await?;
+    assert_eq!(
+        woken,
+        (
+            "Delegation d1 has ended.\n\nTask 0 (say the answer): completed\nthe answer".to_owned(),
+            "d1".to_owned()
+        )
+    );
+    assert!(session.completions().is_empty());
+    let runs = events(&session);
+    let starts = runs
+        .iter()
+        .filter(|event| matches!(event.kind, EventKind::RunStarted { parent: None, .. }));
+    assert_eq!(starts.count(), 2);
+    Ok(())
+}
+
+/// Rule A11: a session that is over with its run gets nothing into the background, and the call says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_cannot_receive_later_runs_everything_inside() -> Result {
+    let host = with_agent().build()?;
+    let session = host.opening("agent").delivery(Delivery::Never).open().await?;
+    let call = background(&[task("say one"), task("say two")]);
+    let report = within("the turn", session.prompt(call, "")?.ended()).await?;
+    let outcome = read(&report.output)?;
+    assert_eq!(outcome["outcome"], "completed");
+    assert_eq!(statuses(&outcome["results"]), ["completed", "completed"]);
+    let note = outcome["note"].as_str().unwrap_or_default();
+    assert!(note.starts_with("Synchronous execution") && note.contains("one-shot"), "{note}");
+    host.is_idle()
+}
+
+/// What makes no sense, is not granted or is over a limit is refused before anything is built (A9).
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_come_before_anything_is_built() -> Result {
+    let other = checkrein_testkit::Plugin::agent("other", checkrein_testkit::guest("agent"));
+    let host = with_agent()
+        .plugin(other)
+        .plugin(agent().grants("delegation = [\"agent\"]\ntools = [\"*\"]"))
+        .configuration("[delegation]\ndepth = 2\nchildren-per-call = 3\ndescendants-per-tree = 4\n")
+        .build()?;
+    let deep =
+        inline(&[task(&inline(&[task(&format!("try {}", inline(&[task("say too deep")])))]))]);
+    for (call, expected) in [
+        ("delegate {\"tasks\": []}".to_owned(), "invalid"),
+        (delegate("sideways", &[task("x")], &json!({})), "invalid"),
+        (delegate("background", &[task("x")], &json!({ "policy": "hope" })), "invalid"),
+        (inline(&[json!({ "goal": "x", "agent": "other" })]), "denied"),
+        (inline(&[json!({ "goal": "x", "tools": ["tool_echo", "no_tool"] })]), "denied"),
+        (inline(&[json!({ "goal": "x", "limits": [["hope", 3]] })]), "invalid"),
+        (inline(&[task("x"), task("x"), task("x"), task("x")]), "limit"),
+        (
+            format!(
+                "{}\ntry {}",
+                inline(&[task(""), task(""), task("")]),
+                inline(&[task("x"), task("x")])
+            ),
+            "limit",
+        ),
+    ] {
+        let report = host.run("agent", &call).await?;
+        let answer = if let Outcome::Failed(failure) = &report.outcome {
+            failure.code.as_str().to_owned()
+        } else {
+            report.output.lines().last().unwrap_or_default().to_owned()
+        };
+        assert_eq!(answer, expected, "{call}");
+        host.is_idle()?;
+    }
+    let report = host.run("agent", &deep).await?;
+    let outcome = read(&report.output)?;
+    let below = read(outcome["results"][0]["output"].as_str().unwrap_or_default())?;
+    assert_eq!(below["results"][0]["output"], "limit", "{outcome}");
+    host.is_idle()
+}
