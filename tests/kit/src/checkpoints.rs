@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use checkrein::session::Checkpoints;
 use futures::FutureExt;
@@ -14,7 +15,13 @@ use tokio::sync::watch;
 #[derive(Clone)]
 pub struct Places {
     places: Arc<watch::Sender<HashMap<String, Place>>>,
+    /// For those who linger: they hold a thread.
+    turn: Arc<Mutex<()>>,
+    changed: Arc<Condvar>,
 }
+
+/// How often those who linger look again.
+const GLANCE: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
@@ -23,11 +30,16 @@ struct Place {
     /// Guests that went away while they waited. Only grows.
     left: usize,
     open: bool,
+    lingers: bool,
 }
 
 impl Places {
     pub(crate) fn new() -> Places {
-        let places = Places { places: Arc::new(watch::Sender::new(HashMap::new())) };
+        let places = Places {
+            places: Arc::new(watch::Sender::new(HashMap::new())),
+            turn: Arc::default(),
+            changed: Arc::default(),
+        };
         places.release("free");
         places
     }
@@ -42,6 +54,12 @@ impl Places {
         self.until(name, |place| place.left >= count).await;
     }
 
+    /// Whoever is taken away from the place lets go of it only when it is released: what a hard stop has to tear down
+    /// takes as long as the test wants. Whoever stops waits for that, so stop from a thread of its own.
+    pub fn linger(&self, name: &str) {
+        self.change(name, |place| place.lingers = true);
+    }
+
     /// Lets everybody pass at the place, those who wait and those to come.
     pub fn release(&self, name: &str) {
         self.change(name, |place| place.open = true);
@@ -54,6 +72,21 @@ impl Places {
 
     fn change(&self, name: &str, change: impl FnOnce(&mut Place)) {
         self.places.send_modify(|places| change(places.entry(name.to_owned()).or_default()));
+        self.changed.notify_all();
+    }
+
+    /// Holds this thread until the place is open, where that was asked for.
+    fn lingers(&self, name: &str) {
+        let held =
+            || self.places.borrow().get(name).is_some_and(|place| place.lingers && !place.open);
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        while held() {
+            // A change between the look and the wait is seen at the next glance.
+            turn = match self.changed.wait_timeout(turn, GLANCE) {
+                Ok((turn, _)) => turn,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
     }
 
     async fn until(&self, name: &str, mut wanted: impl FnMut(Place) -> bool) {
@@ -94,6 +127,7 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if !self.passed {
             self.places.change(self.name, |place| place.left += 1);
+            self.places.lingers(self.name);
         }
     }
 }

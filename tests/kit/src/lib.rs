@@ -21,6 +21,7 @@
 //! The guests are in `tests/guests`; what they can do is written at the top of each. What Rust cannot say is there as
 //! text, for [`wat()`].
 
+mod admissions;
 mod checkpoints;
 mod guests;
 mod host;
@@ -31,6 +32,7 @@ mod wait;
 pub mod wire;
 mod wit;
 
+pub use admissions::Admissions;
 pub use checkpoints::Places;
 pub use guests::{guest, neighbour_answer, wat};
 pub use host::{TestHost, TestHostBuilder};
