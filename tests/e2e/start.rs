@@ -7,7 +7,7 @@ use checkrein::work::{Grace, Stop};
 use checkrein_testkit::{Plugin, TestHost, TestHostBuilder, guest, neighbour_answer, within};
 
 /// What a test says.
-pub(crate) type Result<T = ()> = anyhow::Result<T>;
+pub(crate) type Result<T = (), E = anyhow::Error> = std::result::Result<T, E>;
 
 /// A host without plugins.
 pub(crate) fn host() -> TestHostBuilder {

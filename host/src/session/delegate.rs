@@ -537,9 +537,13 @@ impl Call {
             | Outcome::NoPlace
             | Outcome::NotStarted(_) => false,
         };
-        let (fuel, tokens) = child.paid;
+        let ((fuel, tokens), used) = (child.paid, report.used.model_tokens);
         let fuel = if cut { 0 } else { fuel.saturating_sub(report.used.fuel.unwrap_or(0)) };
-        self.purse.give_back(fuel, tokens.saturating_sub(report.used.model_tokens));
+        self.purse.give_back(fuel, tokens.saturating_sub(used));
+        // The last answer may have been longer than what was left for it.
+        if child.limits.model_tokens.is_some() {
+            self.purse.take(0, used.saturating_sub(tokens));
+        }
     }
 
     /// Gives back all that a child was paid that will not run.

@@ -198,18 +198,20 @@ impl Stage {
 
     async fn observes(&self, task: u32) -> Result {
         let (run, soft) = (self.run(task), self.case.is_soft());
-        let observed =
-            event(&self.session, &format!("what {run} observes"), |event| match &event.kind {
-                _ if *event.run != *run => None,
-                EventKind::Custom { kind, payload } if soft && kind == "observed" => {
-                    Some(payload["text"].as_str().unwrap_or_default().to_owned())
-                }
-                EventKind::Stop { kind, message, issuer } if !soft => {
-                    Some(format!("{kind} | {message} | {issuer}"))
-                }
-                _other => None,
-            })
-            .await?;
+        let observed = event(&self.session, &format!("what {run} observes"), |event| {
+            if *event.run != *run {
+                return None;
+            }
+            if let EventKind::Custom { kind, payload } = &event.kind
+                && soft
+                && kind == "observed"
+            {
+                return Some(payload["text"].as_str().unwrap_or_default().to_owned());
+            }
+            let EventKind::Stop { kind, message, issuer } = &event.kind else { return None };
+            (!soft).then(|| format!("{kind} | {message} | {issuer}"))
+        })
+        .await?;
         assert_eq!(observed, format!("{} | {WORDS} | user", self.case.kind));
         Ok(())
     }
@@ -217,14 +219,14 @@ impl Stage {
     /// Row: the accepted sibling carries no stop, before and after.
     fn the_accepted_sibling_carries_no_stop(&self) {
         if self.case.cause == Cause::Partial {
-            assert_eq!(self.node(0).expect("the accepted sibling runs").stop, None);
+            assert!(self.node(0).is_some_and(|sibling| sibling.stop.is_none()));
         }
     }
 
     /// Row: the not-yet-submitted sibling carries the stop and has not started.
     fn the_pending_sibling_carries_the_stop(&self) {
         if self.case.cause == Cause::Partial {
-            let stop = self.node(2).expect("the pending sibling is the turn's").stop;
+            let stop = self.node(2).and_then(|sibling| sibling.stop);
             assert_eq!(stop, Some(self.case.stop()));
             assert!(!self.has_started(2));
         }
@@ -232,8 +234,8 @@ impl Stage {
 
     /// Row: the call has not returned, and the child is not closed, while the child unwinds.
     fn the_call_waits_for_the_child(&self, turn: WorkId) {
-        let child = self.node(self.case.rejected()).expect("the child is in the tree");
-        assert_eq!((child.kind, child.owner), (Kind::Child, Some(turn)));
+        let child = self.node(self.case.rejected()).map(|child| (child.kind, child.owner));
+        assert_eq!(child, Some((Kind::Child, Some(turn))));
         assert!(self.session.running().is_some());
         let kinds = events(&self.session);
         assert!(!kinds.iter().any(|event| matches!(event.kind, EventKind::Delegated { .. })));
@@ -260,11 +262,11 @@ impl Stage {
 
     /// What the call came to, as watchers are told: its outcome, and how what ran inside it ended.
     async fn answer(&self) -> Result<(String, Vec<String>, Vec<TaskEnd>, String)> {
-        event(&self.session, "the end of the call", |event| match &event.kind {
-            EventKind::Delegated { outcome, delegations, results, note } => {
-                Some((outcome.clone(), delegations.clone(), results.clone(), note.clone()))
-            }
-            _other => None,
+        event(&self.session, "the end of the call", |event| {
+            let EventKind::Delegated { outcome, delegations, results, note } = &event.kind else {
+                return None;
+            };
+            Some((outcome.clone(), delegations.clone(), results.clone(), note.clone()))
         })
         .await
     }
