@@ -7,7 +7,7 @@ use checkrein::model::{Reply, Scripted};
 use checkrein::sandbox::Outcome;
 use checkrein::session::Session;
 use checkrein::work::{Grace, Stop};
-use checkrein_testkit::{Footprint, TestHost, within};
+use checkrein_testkit::{Footprint, Random, TestHost, within};
 use tokio::runtime::Handle;
 
 use crate::start::{Result, hard};
@@ -45,18 +45,6 @@ const ENDING: [&str; 4] = [
     "call tool_open-all {\"path\":\"/work/endless\",\"count\":1000000}",
 ];
 
-/// A generator of numbers that are the same in every run of the test (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-}
-
 /// One run: started, stopped at a random moment in a random way, and waited for.
 async fn one(session: &Session, random: &mut Random) -> Result {
     let number = random.below((ENDLESS.len() + ENDING.len()) as u64) as usize;
@@ -92,7 +80,7 @@ async fn one(session: &Session, random: &mut Random) -> Result {
 
 async fn many(host: &TestHost, runs: u64, seed: u64) -> Result {
     let lane = |lane: u64| async move {
-        let mut random = Random(seed ^ (lane + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut random = Random::new(seed << 32 | lane);
         let mut session = host.session("agent").await?;
         for run in 0..runs / AT_ONE_TIME {
             // A session remembers its events; a new one now and then keeps the memory of the test level.

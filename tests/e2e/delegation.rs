@@ -5,4 +5,5 @@ mod budgets;
 mod calls;
 mod capacity;
 mod rejected;
+mod schedules;
 mod support;
