@@ -74,9 +74,12 @@ fn has_target(rustc: &OsStr) -> bool {
     })
 }
 
-/// The outer target folder: the nearest one above with cargo's own mark in it.
+/// The outer target folder: the nearest one above with cargo's own mark in it. Cargo sets no mark in a folder that was
+/// there before it, such as a mounted one; then it is the one in which the profile has its `build`.
 fn target_folder(out: &Path) -> Option<&Path> {
-    out.ancestors().find(|folder| folder.join("CACHEDIR.TAG").is_file())
+    let marked = out.ancestors().find(|folder| folder.join("CACHEDIR.TAG").is_file());
+    let build = || out.ancestors().find(|folder| folder.ends_with("build"));
+    marked.or_else(|| build()?.parent()?.parent())
 }
 
 /// The guests could not be built.
@@ -121,3 +124,19 @@ impl fmt::Display for BuildError {
 }
 
 impl std::error::Error for BuildError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_folder_is_found_with_and_without_the_mark_of_cargo() {
+        let folder = env::temp_dir().join(format!("checkrein-guest-build-{}", std::process::id()));
+        let out = folder.join("target/debug/build/package-0/out");
+        std::fs::create_dir_all(&out).unwrap();
+        assert_eq!(target_folder(&out), Some(&*folder.join("target")));
+        std::fs::write(folder.join("CACHEDIR.TAG"), "").unwrap();
+        assert_eq!(target_folder(&out), Some(&*folder));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
