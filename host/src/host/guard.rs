@@ -74,7 +74,7 @@ impl Guards {
     /// The folder of the file itself, and the keys of its models.
     fn configuration(&mut self, configuration: &Configuration) {
         let folder = configuration.folder();
-        // Without a folder it is the default, or lies in the current directory and who loaded it guards it.
+        // Without a folder it is the default, or was never in a file.
         if !folder.as_os_str().is_empty() {
             self.add("the configuration", folder);
             self.0.iter_mut().last().into_iter().for_each(|last| last.extent = Extent::Surface);

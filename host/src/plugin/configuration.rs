@@ -211,19 +211,28 @@ impl Configuration {
     /// When it is no configuration, or names a model or a directory that it must not.
     pub fn parse(text: &str, file: &Path) -> Result<Configuration, ConfigurationError> {
         let mut read: Configuration = document::read(text, file)?;
-        read.source = Source { file: file.to_owned(), text: text.to_owned() };
+        let folder = file.parent().unwrap_or(Path::new(""));
+        read.source =
+            Source { file: file.to_owned(), text: text.to_owned(), folder: folder.to_owned() };
         read.check()?;
-        read.resolve(file.parent().unwrap_or(Path::new("")));
+        read.resolve(folder);
         Ok(read)
     }
 
-    /// Reads the configuration in a file.
+    /// Reads the configuration in a file. The path is taken as it is meant now, whatever becomes the current directory.
     ///
     /// # Errors
     /// When the file cannot be read, or is no configuration.
     pub fn load(file: &Path) -> Result<Configuration, ConfigurationError> {
         let text = file::text(file, file::read(file, MOST)?)?;
-        Configuration::parse(&text, file)
+        let mut read = Configuration::parse(&text, file)?;
+        // A bare name has no folder to tell of; it lies in the current directory.
+        if let Ok(file) = std::path::absolute(file)
+            && let Some(folder) = file.parent()
+        {
+            read.source.folder = folder.to_owned();
+        }
+        Ok(read)
     }
 
     /// The names of the models.
@@ -244,7 +253,7 @@ impl Configuration {
 
     /// The folder that paths in the file are relative to.
     pub fn folder(&self) -> &Path {
-        self.source.file.parent().unwrap_or(Path::new(""))
+        &self.source.folder
     }
 
     /// The ceilings of a plugin.
@@ -354,6 +363,8 @@ fn paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::
 struct Source {
     file: PathBuf,
     text: String,
+    /// What paths in the file are relative to.
+    folder: PathBuf,
 }
 
 impl fmt::Debug for Source {

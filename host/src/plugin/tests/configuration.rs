@@ -171,6 +171,15 @@ fn a_key_that_was_written_into_the_file_does_not_show_in_debug_output() {
 }
 
 #[test]
+fn a_file_without_a_folder_in_its_name_lies_in_the_current_directory() {
+    let file = tempfile::NamedTempFile::new_in(".").unwrap();
+    let name = Path::new(file.path().file_name().unwrap());
+    let loaded = Configuration::load(name).unwrap();
+    assert_eq!(loaded.folder(), std::env::current_dir().unwrap());
+    assert_eq!(Configuration::default().folder(), Path::new(""));
+}
+
+#[test]
 fn a_configuration_is_loaded_from_a_regular_file_only() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("config.toml");
