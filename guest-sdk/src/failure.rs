@@ -120,7 +120,9 @@ impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Failure {
         use std::io::ErrorKind;
         let kind = error.kind();
-        let code = if kind == ErrorKind::NotFound {
+        let code = if is_quota(&error) {
+            Failure::LIMIT
+        } else if kind == ErrorKind::NotFound {
             Failure::NOT_FOUND
         } else if kind == ErrorKind::PermissionDenied || kind == ErrorKind::ReadOnlyFilesystem {
             Failure::DENIED
@@ -131,6 +133,14 @@ impl From<std::io::Error> for Failure {
         };
         Failure::new(code, error.to_string())
     }
+}
+
+/// Whether the host refused another open file, as it does at the limit `open-files`. The standard library has no kind
+/// for that in components.
+fn is_quota(error: &std::io::Error) -> bool {
+    const DQUOT: i32 = 19;
+    error.kind() == std::io::ErrorKind::QuotaExceeded
+        || (cfg!(target_family = "wasm") && error.raw_os_error() == Some(DQUOT))
 }
 
 impl From<serde_json::Error> for Failure {
@@ -177,6 +187,7 @@ mod tests {
         assert_eq!(code(std::io::ErrorKind::NotFound), "not-found");
         assert_eq!(code(std::io::ErrorKind::PermissionDenied), "denied");
         assert_eq!(code(std::io::ErrorKind::InvalidInput), "invalid");
+        assert_eq!(code(std::io::ErrorKind::QuotaExceeded), "limit");
         assert_eq!(code(std::io::ErrorKind::Other), "failed");
     }
 }

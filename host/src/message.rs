@@ -1,6 +1,7 @@
 //! The words of a conversation: messages, tools and their calls, and the failure that a guest can read.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +40,7 @@ impl Role {
 
 /// One message of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct Message {
     /// Who says it.
     pub role: Role,
@@ -98,6 +100,7 @@ pub struct ToolResult {
 
 /// What a model request used, in tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct Usage {
     /// Tokens of the request.
     pub input_tokens: u64,
@@ -194,4 +197,12 @@ impl FailureCode {
     pub fn parse(name: &str) -> FailureCode {
         Self::ALL.into_iter().find(|code| code.as_str() == name).unwrap_or(FailureCode::Failed)
     }
+}
+
+/// A time as JSON shows it: whole milliseconds.
+pub(crate) fn milliseconds<S: serde::Serializer>(
+    time: &Duration,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }

@@ -149,11 +149,6 @@ async fn a_stream_that_breaks_stalls_or_makes_no_sense_fails_the_turn_and_keeps_
                 Reply::new().text("I begin").error("overloaded_error", "too much"),
                 "too much",
             ),
-            (
-                "its call is no JSON",
-                Reply::new().text("I begin").call("a", "files_read", &["{\"files\": [}"]),
-                "cannot be understood",
-            ),
         ] {
             let wire = Wire::start().await?;
             wire.reply(reply);
@@ -178,6 +173,51 @@ async fn a_stream_that_breaks_stalls_or_makes_no_sense_fails_the_turn_and_keeps_
             // It was not asked again: its answer had begun.
             assert_eq!(wire.count(), 1, "{dialect}, {what}");
         }
+    }
+    Ok(())
+}
+
+/// A model that gets its arguments wrong hears of it and can mend them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_no_json_is_answered_and_the_turn_goes_on() -> Result {
+    for dialect in BOTH {
+        let wire = Wire::start().await?;
+        wire.reply(Reply::new().text("I begin").call("a", "files_read", &["{\"files\": [}"]))
+            .reply(Reply::new().text("I see my mistake."));
+        let host = desk(&wire, dialect)?;
+        let session = open(&host).await?;
+        let report = ask(&host, &session).await?;
+        assert_eq!(
+            (report.outcome, &*report.output),
+            (Outcome::Completed(()), "I see my mistake."),
+            "{dialect}"
+        );
+        let heard = wire.request(1).await.body["messages"].to_string();
+        assert!(heard.contains("the arguments are not JSON"), "{dialect}: {heard}");
+    }
+    Ok(())
+}
+
+/// An answer that breaks off costs what the endpoint said of it before, or what was sent when it said nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_breaks_off_is_billed() -> Result {
+    for (dialect, used) in [("anthropic", 40_012), ("openai", 0)] {
+        let wire = Wire::start().await?;
+        wire.reply(Reply::new().text("I begin").usage(40_011, 7).break_off());
+        let host = desk(&wire, dialect)?;
+        let session = open(&host).await?;
+        let report = ask(&host, &session).await?;
+        failure(&report)?;
+        let ended = events(&session).into_iter().find_map(|event| {
+            if let EventKind::ModelEnded { usage, .. } = event { Some(usage.total()) } else { None }
+        });
+        assert_eq!(ended, Some(used), "{dialect}");
+        // What was sent has thousands of bytes: the tools are among it.
+        let billed = report.used.model_tokens;
+        assert!(
+            if used > 0 { billed == used } else { (500..20_000).contains(&billed) },
+            "{billed}"
+        );
     }
     Ok(())
 }

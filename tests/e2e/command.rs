@@ -110,6 +110,12 @@ fn every_way_to_end_has_its_exit_code() -> Result {
         (vec!["./agent", "--no-such"], 2, vec!["--no-such"]),
         (vec!["./agent", "spin", "--limit", "fuel=100000"], 4, vec!["`fuel`", "100,000 fuel"]),
         (vec!["./agent", "sleep 100000", "--limit", "wall-time=10ms"], 4, vec!["`wall-time`"]),
+        (vec!["./agent", "fail limit enough"], 4, vec!["failed", "limit: enough"]),
+        (
+            vec!["./agent", "wide-calls 3", "--limit", "calls-in-flight=2"],
+            0,
+            vec!["completed", "limits reached: calls-in-flight"],
+        ),
     ] {
         let all: Vec<&str> = std::iter::once("run").chain(arguments).collect();
         desk.run(&all)?.is(code, &words);

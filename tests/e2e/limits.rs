@@ -1,12 +1,14 @@
-//! Every limit is reached, by an agent and where it applies by a tool, and the outcome names it.
+//! Every limit is reached, by an agent and where it applies by a tool, and it is named: by the outcome of a run that it
+//! ended, and by the report of every run that came up against it.
 
 use checkrein::message::FailureCode;
 use checkrein::model::{Reply, Scripted};
-use checkrein::sandbox::{LimitKind, Outcome};
-use checkrein::session::TurnReport;
-use checkrein_testkit::{Plugin, TestHostBuilder, wat};
+use checkrein::sandbox::{LimitKind, Outcome, Reached};
+use checkrein::session::{EventKind, TurnReport};
+use checkrein::work::{Kind, NodeView};
+use checkrein_testkit::{Plugin, TestHost, TestHostBuilder, wat, within};
 
-use crate::start::{Result, agent, host, tool, with_agent};
+use crate::start::{Result, agent, hard, host, interrupted, tool, with_agent};
 
 /// Runs a goal under those limits of the agent.
 async fn run(limits: &str, goal: &str) -> Result<TurnReport> {
@@ -24,8 +26,13 @@ async fn ends_at(kind: LimitKind, limits: &str, goal: &str) -> Result {
     let report = run(limits, goal).await?;
     assert_eq!(report.outcome, Outcome::Limit(kind), "{goal}");
     assert_eq!(report.limit(), Some(kind));
+    assert!(report.reached.contains(kind), "{:?}", report.reached);
     assert_eq!(report.outcome.detail(), Some(format!("the limit `{kind}` is used up")));
     Ok(())
+}
+
+fn reached(reached: Reached) -> Vec<LimitKind> {
+    reached.iter().collect()
 }
 
 /// What the agent hears of a tool that was called under those limits of its plugin.
@@ -83,10 +90,11 @@ async fn table_elements_are_bounded() -> Result {
     let report = run_on(host().plugin(Plugin::agent("agent", component)), "").await?;
     assert_eq!(report.outcome, Outcome::Limit(LimitKind::TableElements));
     // A guest that is told no and goes on.
-    let grow = "(drop (table.grow $table (ref.null func) (i32.const 10001)))";
+    let grow = "(drop (table.grow $table (ref.null func) (i32.const 20001)))";
     let component = wat("agent", &[("RUN", grow)])?;
     let report = run_on(host().plugin(Plugin::agent("agent", component)), "").await?;
     assert_eq!((report.outcome, &*report.output), (Outcome::Completed(()), "ok"));
+    assert_eq!(reached(report.reached), [LimitKind::TableElements]);
     Ok(())
 }
 
@@ -149,7 +157,10 @@ async fn call_bytes_are_bounded_in_both_directions() -> Result {
         "try ask anything",
     )
     .await?;
-    assert_eq!(report.output, "too-large");
+    assert_eq!(
+        (&*report.output, reached(report.reached)),
+        ("too-large", vec![LimitKind::CallBytes])
+    );
     // A tool's answer is its output before it is anything else; what it is told are its arguments.
     let limits = "call-bytes = 65536\noutput-bytes = 1048576";
     let hears = tool_hears(limits, "call tool_size {\"count\":100000}").await?;
@@ -161,8 +172,8 @@ async fn call_bytes_are_bounded_in_both_directions() -> Result {
 async fn output_bytes_are_bounded() -> Result {
     ends_at(LimitKind::OutputBytes, "output-bytes = 1000", "output 1001").await?;
     assert_eq!(run("output-bytes = 1000", "output 1000").await?.output.len(), 1000);
-    // What a tool says of itself counts, too.
-    let hears = tool_hears("output-bytes = 50000", "call tool_size {\"count\":50001}").await?;
+    // What a tool says of itself is much more than that, and is no result of it.
+    let hears = tool_hears("output-bytes = 100", "call tool_size {\"count\":101}").await?;
     assert_eq!(hears, tool_limit(LimitKind::OutputBytes));
     Ok(())
 }
@@ -177,17 +188,60 @@ async fn log_bytes_are_bounded_however_they_are_written() -> Result {
     Ok(())
 }
 
+/// More calls than that in one batch wait for their turn, and are all answered.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_in_flight_are_bounded() -> Result {
-    let report = run("calls-in-flight = 2", "calls 3 tool_echo").await?;
-    let Outcome::Failed(failure) = report.outcome else { panic!("{:?}", report.outcome) };
-    assert_eq!(failure.code, FailureCode::Limit);
-    assert!(failure.message.contains("`calls-in-flight` is 2"), "{}", failure.message);
-    // It is a failure that the agent can do something about.
-    let report =
-        run("calls-in-flight = 2", "try calls 3 tool_echo\ncalls 2 tool_echo {\"text\":\"a\"}")
-            .await?;
-    assert_eq!(report.output, "limit\nok: a\nok: a");
+    let host = host().plugin(agent().limits("calls-in-flight = 2")).plugin(tool()).build()?;
+    let session = host.session("agent").await?;
+    let turn = session.prompt("calls 5 tool_sleep {\"text\":\"poll\"}", "")?;
+    let calls =
+        |nodes: &[NodeView]| nodes.iter().filter(|node| node.kind == Kind::ToolCall).count();
+    // Calls that were all let in would be here at once.
+    let waits = |node: &NodeView| {
+        node.activity.as_ref().is_some_and(|activity| activity.what != "computing")
+    };
+    host.until("two calls wait, and no other has begun", |nodes| {
+        calls(nodes) == 2 && nodes.iter().filter(|node| node.kind == Kind::ToolCall).all(waits)
+    })
+    .await?;
+    let enough = hard("enough");
+    session.stop_turn(None, &enough)?;
+    let report = within("the end", turn.ended()).await?;
+    assert_eq!(report.outcome, interrupted(enough));
+    assert_eq!(reached(report.reached), [LimitKind::CallsInFlight]);
+    let mut events = session.events(0);
+    let mut started = 0;
+    while let Some(event) = events.try_next()? {
+        started += usize::from(matches!(event.kind, EventKind::ToolStarted { .. }));
+    }
+    assert_eq!(started, 2, "the others were never made");
+    host.is_idle()?;
+
+    let report = run("calls-in-flight = 2", "calls 7 tool_echo {\"text\":\"a\"}").await?;
+    assert_eq!(
+        (report.outcome, &*report.output),
+        (Outcome::Completed(()), &*["ok: a"; 7].join("\n"))
+    );
+    assert_eq!(reached(report.reached), [LimitKind::CallsInFlight]);
+    let report = run("calls-in-flight = 2", "calls 2 tool_echo").await?;
+    assert_eq!((report.outcome, reached(report.reached)), (Outcome::Completed(()), vec![]));
+    Ok(())
+}
+
+/// Results come in the order of the calls, also when a later one is answered before an earlier one.
+#[tokio::test(flavor = "multi_thread")]
+async fn results_come_in_the_order_of_the_calls() -> Result {
+    let report = run("calls-in-flight = 3", "mixed-calls tool_echo 9").await?;
+    let expected: Vec<String> = (0..9)
+        .map(|place| {
+            if place % 2 == 0 {
+                format!("{place} ok: {place}")
+            } else {
+                format!("{place} not-found")
+            }
+        })
+        .collect();
+    assert_eq!(report.output, expected.join("\n"));
     Ok(())
 }
 
@@ -218,26 +272,88 @@ async fn a_request_asks_for_no_more_tokens_than_are_left() -> Result {
     Ok(())
 }
 
+/// An answer costs what was said of it while it came, also when it broke off; and about what it has in bytes when
+/// nothing was said.
 #[tokio::test(flavor = "multi_thread")]
-async fn open_files_are_bounded() -> Result {
-    let host = host()
-        .plugin(agent())
-        .plugin(tool().grants("directories = [{ mount = \"work\" }]").limits("open-files = 5"))
-        .configuration(
-            "[plugins.tool.grants]\ndirectories = [{ mount = \"work\", path = \"work\" }]",
-        )
-        .build()?;
+async fn model_tokens_count_whatever_becomes_of_the_answer() -> Result {
+    let broken = Reply::new().text("half").usage(30, 31).fail(FailureCode::Failed, "it broke off");
+    let silent = Reply::new().text("m".repeat(4_000)).usage(0, 0);
+    for (reply, goal, used) in
+        [(broken, "try ask anything", 61..62), (silent, "ask anything", 1_000..1_100)]
+    {
+        let model = Scripted::new("model", [reply]);
+        let report = run_on(host().plugin(agent()).model(model), goal).await?;
+        assert_eq!(report.outcome, Outcome::Completed(()));
+        assert!(used.contains(&report.used.model_tokens), "{goal}: {}", report.used.model_tokens);
+    }
+    Ok(())
+}
+
+/// A host whose agent and tools may have five files open, in a home with a file.
+fn five_files() -> Result<TestHost> {
+    let asked = "directories = [{ mount = \"work\" }]";
+    let given = "directories = [{ mount = \"work\", path = \"work\" }]";
+    let configuration = format!("[plugins.tool.grants]\n{given}\n[plugins.agent.grants]\n{given}");
+    let agent = agent().grants(&format!("tools = [\"*\"]\n{asked}")).limits("open-files = 5");
+    let tool = tool().grants(asked).limits("open-files = 5");
+    let host = host().plugin(agent).plugin(tool).configuration(&configuration).build()?;
     std::fs::create_dir(host.home().join("work"))?;
     std::fs::write(host.home().join("work/file"), "text")?;
-    let report =
-        host.run("agent", "call tool_open-all {\"path\":\"/work/file\",\"count\":1000}").await?;
+    Ok(host)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn open_files_are_bounded() -> Result {
+    let host = five_files()?;
+    let call = |tool: &str, count| {
+        format!("call tool_{tool} {{\"path\":\"/work/file\",\"count\":{count}}}")
+    };
+    // One that comes to terms with it.
+    let report = host.run("agent", &call("open-all", 1000)).await?;
     let (opened, why) = report
         .output
         .strip_prefix("ok: ")
         .and_then(|rest| rest.split_once(" | "))
         .unwrap_or_default();
-    assert!((1..=5).contains(&opened.parse::<u32>()?), "{}", report.output);
+    assert!((1..=5).contains(&opened.parse::<u32>().unwrap_or(0)), "{}", report.output);
     assert!(why.contains("Quota exceeded"), "{why}");
+    let line = "`open-all` came up against its limits: open-files";
+    host.logged(line).await?;
+    // One that says so, and one that breaks off.
+    let report = host.run("agent", &call("open-or-fail", 1000)).await?;
+    assert!(report.output.starts_with("limit: cannot open /work/file: "), "{}", report.output);
+    assert!(report.output.ends_with(" (its limit `open-files` was reached)"), "{}", report.output);
+    let report = host.run("agent", &call("open-or-panic", 1000)).await?;
+    assert_eq!(report.output, tool_limit(LimitKind::OpenFiles));
+    // One that stays below it.
+    let report = host.run("agent", &call("open-or-panic", 2)).await?;
+    assert_eq!((&*report.output, report.reached.is_empty()), ("ok: 2", true));
+    host.settles().await
+}
+
+/// An error number of WASI names no limit; what becomes of the run does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_that_a_refused_file_led_to_names_the_limit() -> Result {
+    let host = five_files()?;
+    let report = host.run("agent", "opens 1000 /work/file").await?;
+    let Outcome::Failed(failure) = report.outcome else { panic!("{:?}", report.outcome) };
+    assert_eq!(failure.code, FailureCode::Limit);
+    assert!(failure.message.ends_with(" (its limit `open-files` was reached)"), "{failure}");
+    assert_eq!(reached(report.reached), [LimitKind::OpenFiles]);
+    // A guest that then gets a file has come to terms with it, and fails for its own reasons.
+    let goal = "try opens 1000 /work/file\nopens 1 /work/file\nfail failed of its own accord";
+    let report = host.run("agent", goal).await?;
+    let Outcome::Failed(failure) = report.outcome else { panic!("{:?}", report.outcome) };
+    assert_eq!(failure.to_string(), "failed: of its own accord");
+    assert_eq!(reached(report.reached), [LimitKind::OpenFiles]);
+    // A more exact code is kept.
+    let report = host.run("agent", "try opens 1000 /work/file\nfail denied by me").await?;
+    let Outcome::Failed(failure) = report.outcome else { panic!("{:?}", report.outcome) };
+    assert_eq!(failure.to_string(), "denied: by me (its limit `open-files` was reached)");
+    let report = host.run("agent", "try opens 1000 /work/file\ntrap").await?;
+    assert_eq!(report.outcome, Outcome::Limit(LimitKind::OpenFiles));
+    let report = host.run("agent", "try opens 1000 /work/file\nopens 1 /work/file\ntrap").await?;
+    assert_eq!(report.outcome.status(), "trapped");
     host.settles().await
 }
 

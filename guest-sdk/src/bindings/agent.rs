@@ -916,7 +916,8 @@ pub mod checkrein {
         }
         #[allow(unused_unsafe, clippy::all)]
         /// Calls several tools at once and waits for all of them. One result for each call, in the order of the
-        /// calls; a tool that fails is a result, not a failure of this function.
+        /// calls; a tool that fails is a result, not a failure of this function. So many as the limit
+        /// `calls-in-flight` says are at work at one time; the others wait for their turn.
         #[allow(async_fn_in_trait)]
         pub fn call(calls: &[ToolCall],) -> ::core::result::Result<_rt::Vec::<ToolResult>,Failure>{
           unsafe {
@@ -1888,7 +1889,8 @@ pub mod checkrein {
           }
           #[allow(unused_unsafe, clippy::all)]
           /// Publishes an event to whoever watches the session. Known kinds: `progress` (payload: an object with a
-          /// `text` that people read), `partial` (an object with a `text` that is kept as the run's partial result).
+          /// `text` that people read), `partial` (an object with a `text` that is kept as the run's partial result). The
+          /// kind and the payload have at most 64 KiB together, and 1 MiB for `partial`; more is `too-large`.
           #[allow(async_fn_in_trait)]
           pub fn emit(kind: &str,payload: &str,) -> ::core::result::Result<(),Failure>{
             unsafe {

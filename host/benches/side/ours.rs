@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use checkrein::message::{Failure, FailureCode, Message, ToolCall, ToolResult, ToolSpec};
-use checkrein::model::{Request, Response};
+use checkrein::model::{Request, Response, Spent};
 use checkrein::sandbox::{
     AgentCode, AgentHost, CompileLimits, Compiler, DelegateOutcome, DelegateRequest,
     EngineSettings, Engines, Limits, Loader, PluginHost, Pool, Purse, Reach, Run, Sandbox,
@@ -33,13 +33,13 @@ impl AgentHost for Above {
     fn checkpoint(&self, _name: String) -> Waiting<()> {
         Box::pin(std::future::ready(Ok(())))
     }
-    fn complete(&self, _request: Request) -> Waiting<Response> {
+    fn complete(&self, _request: Request, _spent: Spent) -> Waiting<Response> {
         Box::pin(std::future::pending())
     }
     fn tools(&self) -> Result<Vec<ToolSpec>, Failure> {
         Ok(Vec::new())
     }
-    fn call_tools(&self, _calls: Vec<ToolCall>) -> Waiting<Vec<ToolResult>> {
+    fn call_tool(&self, _call: ToolCall) -> Waiting<ToolResult> {
         Box::pin(std::future::ready(Err(none())))
     }
     fn history(&self, _limit: u32) -> Result<Vec<Message>, Failure> {

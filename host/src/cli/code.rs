@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use checkrein::ErrorKind;
+use checkrein::message::FailureCode;
 use checkrein::sandbox::Outcome;
 
 /// How the command ended. `docs/exit-codes.md` says the same in more words.
@@ -45,6 +46,7 @@ impl<T> From<&Outcome<T>> for Code {
     fn from(outcome: &Outcome<T>) -> Code {
         match outcome {
             Outcome::Completed(_) => Code::Completed,
+            Outcome::Failed(failure) if failure.code == FailureCode::Limit => Code::Limit,
             Outcome::Failed(_) | Outcome::Trapped(_) | Outcome::HostPanicked(_) => Code::Failed,
             Outcome::Interrupted { .. } => Code::Interrupted,
             Outcome::Limit(_) => Code::Limit,
@@ -72,7 +74,7 @@ impl From<Code> for ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use checkrein::message::{Failure, FailureCode};
+    use checkrein::message::Failure;
     use checkrein::sandbox::{LimitKind, Trapped};
     use checkrein::work::Stop;
 
@@ -82,9 +84,10 @@ mod tests {
     fn every_way_to_end_has_its_code() {
         let stop = Stop::hard("user", "enough");
         let trapped = Trapped { cause: "unreachable".to_owned(), backtrace: Vec::new() };
-        let table: [(Outcome<()>, u8); 7] = [
+        let table: [(Outcome<()>, u8); 8] = [
             (Outcome::Completed(()), 0),
             (Outcome::Failed(Failure::new(FailureCode::Failed, "no")), 1),
+            (Outcome::Failed(Failure::new(FailureCode::Limit, "no")), 4),
             (Outcome::Trapped(trapped), 1),
             (Outcome::HostPanicked("oh".to_owned()), 1),
             (Outcome::NoPlace, 3),

@@ -98,6 +98,9 @@ impl Progress {
         if let Some(detail) = report.outcome.detail() {
             self.screen.line(&format!("  {}", text::shown(&detail).replace('\n', "\n  ")));
         }
+        if report.reached.iter().any(|kind| report.limit() != Some(kind)) {
+            self.screen.line(&format!("  limits reached: {}", report.reached));
+        }
     }
 
     fn stopping(&self, kind: &str) -> String {

@@ -1,5 +1,6 @@
 //! What comes back from a model: deltas while it speaks, and the whole answer at the end.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::message::{Message, Usage};
@@ -15,6 +16,9 @@ pub enum Delta {
         /// The name of the tool.
         name: String,
     },
+    /// What the request has used so far, as the endpoint says. Figures are totals: a later one takes the place of an
+    /// earlier one. Those of [`Delta::Done`] are the last.
+    Used(Usage),
     /// The endpoint could not answer; it is asked again after a pause.
     Retrying {
         /// How often it has been asked so far.
@@ -39,6 +43,23 @@ pub struct Response {
     pub usage: Usage,
     /// The model that answered, as the endpoint names it.
     pub model: String,
+}
+
+/// What a request has used so far, as far as its endpoint has said. Written by whoever reads the stream, and read by
+/// whoever bills the request, also when it was given up. Clones share the figure.
+#[derive(Debug, Clone, Default)]
+pub struct Spent(Arc<Mutex<Usage>>);
+
+impl Spent {
+    /// The newest figure.
+    pub fn set(&self, usage: Usage) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = usage;
+    }
+
+    /// The newest figure; zeros when there was none.
+    pub fn get(&self) -> Usage {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Why an answer ended.

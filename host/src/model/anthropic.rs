@@ -80,7 +80,8 @@ fn text(message: &Message) -> Vec<Value> {
 fn assistant(message: &Message) -> Result<Vec<Value>, Fault> {
     let mut blocks = text(message);
     for call in &message.tool_calls {
-        let input = request::object(&call.arguments).map_err(Fault::Invalid)?;
+        let input =
+            request::object(&call.arguments).unwrap_or_else(|_| request::quoted(&call.arguments));
         blocks
             .push(json!({ "type": "tool_use", "id": call.id, "name": call.name, "input": input }));
     }
@@ -105,7 +106,7 @@ impl Reader {
         match event {
             Event::MessageStart { message } => {
                 self.draft.model = message.model.unwrap_or_default();
-                self.count(message.usage);
+                self.count(message.usage, deltas);
             }
             Event::ContentBlockStart { index, content_block } => {
                 self.begin(index, content_block, deltas)?
@@ -125,7 +126,7 @@ impl Reader {
                 if let Some(reason) = delta.stop_reason {
                     self.draft.finish = Some(finish(&reason));
                 }
-                self.count(usage);
+                self.count(usage, deltas);
             }
             Event::MessageStop => {
                 let response = std::mem::take(&mut self.draft).into_response()?;
@@ -172,7 +173,7 @@ impl Reader {
     }
 
     /// Figures are totals so far: a later one stands for the earlier. Tokens that came from the cache count as input.
-    fn count(&mut self, usage: Option<EventUsage>) {
+    fn count(&mut self, usage: Option<EventUsage>, deltas: &mut VecDeque<Delta>) {
         let Some(usage) = usage else { return };
         if let Some(input) = usage.input_tokens {
             let cached = [usage.cache_creation_input_tokens, usage.cache_read_input_tokens];
@@ -182,6 +183,7 @@ impl Reader {
         if let Some(output) = usage.output_tokens {
             self.draft.usage.output_tokens = output;
         }
+        deltas.push_back(Delta::Used(self.draft.usage));
     }
 }
 

@@ -117,15 +117,21 @@ impl Draft {
         }
     }
 
-    /// The whole answer. Calls that were cut off by the bound for the answer are left out; any other call that is not
-    /// whole spoils the answer.
+    /// The whole answer. Calls that were cut off by the bound for the answer are left out; any other call that has no end
+    /// spoils the answer. Arguments that the model got wrong are left to the tool, so that the model hears of it.
     pub(super) fn into_response(self) -> Result<Response, Fault> {
         let mut calls = Vec::new();
         for call in self.calls {
-            match whole(call) {
-                Ok(call) => calls.push(call),
-                Err(_) if self.finish == Some(Finish::Length) => {}
-                Err(reason) => return Err(Fault::Malformed(reason)),
+            match (whole(&call), self.finish) {
+                (Whole::Fine(arguments), _) => calls.push(call.with(arguments)),
+                (_, Some(Finish::Length)) => {}
+                (Whole::Wrong(_), Some(Finish::Stop | Finish::ToolCalls | Finish::Other)) => {
+                    let arguments = call.arguments.clone();
+                    calls.push(call.with(arguments));
+                }
+                (Whole::Wrong(reason) | Whole::Open(reason), _) => {
+                    return Err(Fault::Malformed(reason));
+                }
             }
         }
         // Some endpoints say `stop` after tool calls; what an agent has to do is told by the calls.
@@ -151,16 +157,36 @@ impl Draft {
     }
 }
 
-fn whole(call: Call) -> Result<ToolCall, String> {
-    if call.end == End::Open {
-        return Err(format!("the tool call `{}` has no end", call.name));
+impl Call {
+    fn with(self, arguments: String) -> ToolCall {
+        ToolCall { id: self.id, name: self.name, arguments }
     }
-    let arguments = request::object(&call.arguments)
-        .map_err(|reason| format!("the arguments of the tool call `{}` {reason}", call.name))?;
-    // The text of the model is kept as it is, so that numbers and the order of keys survive.
-    let empty = arguments.as_object().is_some_and(serde_json::Map::is_empty);
-    let arguments = if empty { "{}".to_owned() } else { call.arguments };
-    Ok(ToolCall { id: call.id, name: call.name, arguments })
+}
+
+/// What is to be made of a call when the answer has ended.
+enum Whole {
+    /// Its arguments are a JSON object.
+    Fine(String),
+    /// It has ended, and its arguments are something else.
+    Wrong(String),
+    /// It has no end.
+    Open(String),
+}
+
+fn whole(call: &Call) -> Whole {
+    if call.end == End::Open {
+        return Whole::Open(format!("the tool call `{}` has no end", call.name));
+    }
+    match request::object(&call.arguments) {
+        Err(reason) => {
+            Whole::Wrong(format!("the arguments of the tool call `{}` {reason}", call.name))
+        }
+        // The text of the model is kept as it is, so that numbers and the order of keys survive.
+        Ok(arguments) if arguments.as_object().is_some_and(serde_json::Map::is_empty) => {
+            Whole::Fine("{}".to_owned())
+        }
+        Ok(_) => Whole::Fine(call.arguments.clone()),
+    }
 }
 
 #[cfg(test)]
@@ -168,11 +194,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_cut_off_by_the_bound_is_left_out_and_any_other_half_call_is_an_error() {
+    fn a_call_cut_off_by_the_bound_is_left_out_and_one_whose_answer_has_no_end_is_an_error() {
         for (finish, whole) in
-            [(Finish::Length, true), (Finish::ToolCalls, false), (Finish::Stop, false)]
+            [(Some(Finish::Length), true), (Some(Finish::ContentFilter), false), (None, false)]
         {
-            let mut draft = Draft { finish: Some(finish), ..Draft::default() };
+            let mut draft = Draft { finish, ..Draft::default() };
             draft.begin(0, "a", "one", End::Shut).unwrap();
             draft.argue(0, r#"{"x":1}"#).unwrap();
             draft.begin(1, "b", "two", End::Shut).unwrap();
@@ -185,6 +211,18 @@ mod tests {
                 }
                 Err(fault) => assert!(!whole && matches!(fault, Fault::Malformed(_))),
             }
+        }
+    }
+
+    #[test]
+    fn arguments_that_a_model_got_wrong_are_passed_on() {
+        for (finish, arguments) in [(Finish::ToolCalls, "{\"x\":"), (Finish::Stop, "[1]")] {
+            let mut draft = Draft { finish: Some(finish), ..Draft::default() };
+            draft.begin(0, "a", "one", End::Shut).unwrap();
+            draft.argue(0, arguments).unwrap();
+            let response = draft.into_response().unwrap();
+            assert_eq!(response.message.tool_calls[0].arguments, arguments);
+            assert_eq!(response.finish, Finish::ToolCalls);
         }
     }
 

@@ -73,6 +73,8 @@ async fn next(mut phase: Phase) -> Option<(Result<Delta, ModelError>, Phase)> {
                         answer.release();
                         (Ok(done), Phase::Over)
                     }
+                    // Nobody sees an answer begin by what it costs.
+                    Ok(used @ Delta::Used(_)) => (Ok(used), Phase::Read(call, answer)),
                     Ok(delta) => {
                         call.progress = Progress::Delivered;
                         (Ok(delta), Phase::Read(call, answer))

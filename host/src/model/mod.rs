@@ -20,7 +20,8 @@
 //! 1. Nothing happens before the first poll of a [`ResponseStream`].
 //! 2. Dropping the stream drops the connection with it, in every state. No task is left behind that reads on.
 //! 3. [`Delta::Done`] is the last item of a stream that went well, an error the last one of a stream that did not.
-//! 4. A tool call is in a [`Response`] whole, with arguments that are a JSON object, or not at all.
+//! 4. A tool call is in a [`Response`] whole, or not at all. Its arguments are what the model wrote: a JSON object, or
+//!    what it got wrong, which the tool refuses so that the model hears of it.
 //! 5. After the first delta of an answer nothing is tried again: nobody sees two beginnings.
 //! 6. A key is a [`Secret`]. It leaves the process in one request header and nowhere else.
 //! 7. Nothing that an endpoint sends is kept without a bound: one event, one answer, one error text.
@@ -53,7 +54,7 @@ mod scripted;
 mod sse;
 mod transport;
 
-pub use self::answer::{Delta, Finish, Response};
+pub use self::answer::{Delta, Finish, Response, Spent};
 pub use self::config::{ConfigError, Kind, Lookup, ProviderConfig};
 pub use self::hold::Hold;
 pub use self::limits::{TimeLimit, TimeLimits};

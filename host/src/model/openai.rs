@@ -53,8 +53,11 @@ fn message(message: &Message) -> Value {
                 value["content"] = Value::Null;
             }
             let calls = message.tool_calls.iter().map(|call| {
-                let arguments =
-                    if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
+                let arguments = match request::object(&call.arguments) {
+                    Ok(_) if call.arguments.trim().is_empty() => "{}".to_owned(),
+                    Ok(_) => call.arguments.clone(),
+                    Err(_) => request::quoted(&call.arguments).to_string(),
+                };
                 json!({
                     "id": call.id,
                     "type": "function",
@@ -93,6 +96,7 @@ impl Reader {
                 input_tokens: usage.prompt_tokens.unwrap_or(0),
                 output_tokens: usage.completion_tokens.unwrap_or(0),
             };
+            deltas.push_back(Delta::Used(self.draft.usage));
         }
         for choice in chunk.choices.unwrap_or_default() {
             if let Some(delta) = choice.delta {

@@ -127,7 +127,7 @@ impl Reply {
         self.step(Step::Text(text.into()))
     }
 
-    /// Then asks for a call of a tool; `arguments` is JSON text. Ids are given out as `call-1`, `call-2` and so on.
+    /// Then asks for a call of a tool; `arguments` is JSON text, or what a model got wrong. Ids are given out as `call-1`, `call-2` and so on.
     #[must_use]
     pub fn call(self, name: impl Into<String>, arguments: impl Into<String>) -> Reply {
         self.step(Step::Call { id: None, name: name.into(), arguments: arguments.into() })
@@ -175,7 +175,7 @@ impl Reply {
         Reply { chunk: characters.max(1), ..self }
     }
 
-    /// Says what the request used. Without it a quarter of the bytes of the request and of the answer is assumed.
+    /// Says what the request used, before anything else. Without it a quarter of the bytes of the request and of the answer is assumed.
     #[must_use]
     pub fn usage(self, input_tokens: u64, output_tokens: u64) -> Reply {
         Reply { usage: Some(Usage { input_tokens, output_tokens }), ..self }

@@ -12,14 +12,15 @@ use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-use super::limits::{LimitKind, Limits};
+use super::limits::LimitKind;
 use super::meter::Meter;
 use super::outcome::Ends;
 use super::purse::Purse;
 use super::upward::{Above, PluginHost, Waiting};
 use super::wasi::CALLS_OF_A_RUN;
 use super::weigh::Weigh;
-use crate::message::{Failure, FailureCode};
+use crate::message::{Failure, FailureCode, Usage};
+use crate::model::Spent;
 use crate::work::{Activity, Stop, StopKind, StopSignal, Work};
 
 /// The levels of log lines; a guest's other words count as `info`.
@@ -101,6 +102,11 @@ impl Scope {
         self.meter.charge_door(bytes).map_err(|kind| Ends::Limit(kind).into())
     }
 
+    /// The guest asked for more of something that it may hold so much of at one time.
+    pub(super) fn asked(&self, kind: LimitKind, granted: bool) {
+        self.meter.asked(kind, granted);
+    }
+
     /// Charges and passes on a line for the log. Whoever takes it is an embedder's code: a panic in it ends this run.
     pub(super) fn log(&self, level: &str, message: &str) -> wasmtime::Result<()> {
         let level = LEVELS.into_iter().find(|known| *known == level).unwrap_or("info");
@@ -119,6 +125,7 @@ impl Scope {
             Err(failure) => failure.message.len(),
         };
         if bytes as u64 > self.meter.limits().call_bytes {
+            self.meter.reach(LimitKind::CallBytes);
             let limit = self.meter.limits().call_bytes;
             return Ok(Err(Failure::new(
                 FailureCode::TooLarge,
@@ -146,23 +153,30 @@ impl Scope {
 /// About how many bytes of a request make a token.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// What a model request will be charged: what it used, or, when it ends without saying so, an estimate of what it
-/// sent. A provider bills a request also when nobody waits for its end.
+/// What a model request will be charged: what it was said to have used so far, or, as long as nothing was said, an
+/// estimate of what it sent. A provider bills a request also when it fails or nobody waits for its end.
 pub(super) struct Bill {
     meter: Arc<Meter>,
     estimate: u64,
+    /// What the request was said to have used so far.
+    pub(super) spent: Spent,
 }
 
 impl Bill {
-    /// The request has said what it used.
-    pub(super) fn settle(mut self, tokens: u64) {
-        self.estimate = tokens;
+    /// The request came to its end with an answer of so many bytes.
+    pub(super) fn settle(mut self, usage: Usage, bytes: usize) {
+        self.spent.set(usage);
+        self.estimate += bytes as u64 / BYTES_PER_TOKEN;
     }
 }
 
 impl Drop for Bill {
     fn drop(&mut self) {
-        self.meter.charge_tokens(self.estimate);
+        let said = self.spent.get();
+        // Some say what they wrote so far and nothing of what they read.
+        let used =
+            if said.input_tokens > 0 { said.total() } else { said.total().max(self.estimate) };
+        self.meter.charge_tokens(used);
     }
 }
 
@@ -271,8 +285,14 @@ impl<H: Above> Door<H> {
         (failure.code == FailureCode::Interrupted).then(|| self.scope.signal.stop()).flatten()
     }
 
-    pub(super) fn limits(&self) -> &Limits {
-        self.scope.meter.limits()
+    /// How many of so many calls are at work at one time. The others wait for their turn.
+    pub(super) fn at_once(&self, calls: usize) -> usize {
+        let most = self.scope.meter.limits().calls_in_flight;
+        let most = usize::try_from(most).unwrap_or(usize::MAX).max(1);
+        if calls > most {
+            self.scope.meter.reach(LimitKind::CallsInFlight);
+        }
+        most
     }
 
     /// Refuses a model request where no tokens are left: the run ends, because no answer could help it.
@@ -285,7 +305,8 @@ impl<H: Above> Door<H> {
 
     /// The bill of a model request that may read that many bytes. It is charged whatever becomes of the request.
     pub(super) fn bill(&self, bytes: usize) -> Bill {
-        Bill { meter: Arc::clone(&self.scope.meter), estimate: bytes as u64 / BYTES_PER_TOKEN }
+        let estimate = bytes as u64 / BYTES_PER_TOKEN;
+        Bill { meter: Arc::clone(&self.scope.meter), estimate, spent: Spent::default() }
     }
 
     /// How many tokens are left; none where there is no bound.

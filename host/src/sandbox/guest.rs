@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 
 use super::door::{Door, Scope};
+use super::limits::LimitKind;
 use super::meter::Limiter;
 use super::upward::{Above, ForAgent, ForTool};
 use super::wasi::{Answer, Closed, FilePermit, Gate, HasWasi, Place, Task, WasiState};
@@ -93,6 +94,8 @@ impl Gate for Scope {
     }
 
     fn open_file(&self) -> Option<FilePermit> {
-        Arc::clone(&self.files).try_acquire_owned().ok().map(FilePermit::from)
+        let permit = Arc::clone(&self.files).try_acquire_owned().ok();
+        self.asked(LimitKind::OpenFiles, permit.is_some());
+        permit.map(FilePermit::from)
     }
 }

@@ -1,5 +1,6 @@
 //! How much one run may use, and the names of what it can run out of.
 
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -24,11 +25,11 @@ pub struct Limits {
     pub output_bytes: u64,
     /// Bytes of log lines and of standard output and error.
     pub log_bytes: u64,
-    /// Host calls at work at one time: the length of a batch of tool calls.
+    /// Tool calls of an agent at work at one time. More of them in one batch wait for their turn.
     pub calls_in_flight: u64,
     /// Tokens of model requests and answers; none for no bound.
     pub model_tokens: Option<u64>,
-    /// Files and directories open at one time.
+    /// Files, directories and connections open at one time.
     pub open_files: u64,
     /// Handles of component resources alive at one time.
     pub handles: u64,
@@ -113,6 +114,22 @@ pub enum LimitKind {
 }
 
 impl LimitKind {
+    /// Every limit, in the order of [`Limits`].
+    pub const ALL: [LimitKind; 12] = [
+        LimitKind::Memory,
+        LimitKind::TableElements,
+        LimitKind::Fuel,
+        LimitKind::WallTime,
+        LimitKind::DoorBytes,
+        LimitKind::CallBytes,
+        LimitKind::OutputBytes,
+        LimitKind::LogBytes,
+        LimitKind::CallsInFlight,
+        LimitKind::ModelTokens,
+        LimitKind::OpenFiles,
+        LimitKind::Handles,
+    ];
+
     /// The name, as configuration and outcomes spell it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -135,5 +152,90 @@ impl LimitKind {
 impl std::fmt::Display for LimitKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+/// Limits that a run came up against, whatever it made of that.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reached(u16);
+
+impl Reached {
+    /// Whether the run came up against this one.
+    pub fn contains(self, kind: LimitKind) -> bool {
+        self.0 & bit(kind) != 0
+    }
+
+    /// Whether it came up against none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// All of them, in the order of [`Limits`].
+    pub fn iter(self) -> impl Iterator<Item = LimitKind> {
+        LimitKind::ALL.into_iter().filter(move |kind| self.contains(*kind))
+    }
+
+    /// The same with this one.
+    #[must_use]
+    pub(super) fn with(self, kind: LimitKind) -> Reached {
+        Reached(self.0 | bit(kind))
+    }
+}
+
+fn bit(kind: LimitKind) -> u16 {
+    1 << kind as u16
+}
+
+/// The names, with commas between them.
+impl std::fmt::Display for Reached {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (place, kind) in self.iter().enumerate() {
+            write!(f, "{}{kind}", if place == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+/// The list of the names.
+impl Serialize for Reached {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter())
+    }
+}
+
+/// A set of limits that several threads add to.
+#[derive(Debug, Default)]
+pub(super) struct ReachedCell(AtomicU16);
+
+impl ReachedCell {
+    pub(super) fn add(&self, kind: LimitKind) {
+        self.0.fetch_or(bit(kind), Ordering::Relaxed);
+    }
+
+    pub(super) fn remove(&self, kind: LimitKind) {
+        self.0.fetch_and(!bit(kind), Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> Reached {
+        Reached(self.0.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_reached_is_listed_by_name_and_in_order() {
+        let cell = ReachedCell::default();
+        assert!(cell.get().is_empty());
+        LimitKind::ALL.iter().rev().for_each(|kind| cell.add(*kind));
+        assert_eq!(cell.get().iter().collect::<Vec<_>>(), LimitKind::ALL);
+        LimitKind::ALL[1..11].iter().for_each(|kind| cell.remove(*kind));
+        assert_eq!(cell.get().to_string(), "memory, handles");
+        assert_eq!(
+            serde_json::to_value(cell.get()).unwrap(),
+            serde_json::json!(["memory", "handles"])
+        );
     }
 }

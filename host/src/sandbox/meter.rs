@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use super::limits::{LimitKind, Limits};
+use super::limits::{LimitKind, Limits, Reached, ReachedCell};
 use crate::work::{BudgetUse, Gauge};
 
 /// The counters of one run beside their limits. Outlives the store, so that a run that was cut can still say
@@ -28,8 +28,11 @@ pub(super) struct Meter {
     /// The guest is inside a host call.
     in_host: AtomicBool,
     last_call: Mutex<&'static str>,
-    /// The limit that the last growth was refused for. It explains a trap that follows from the refusal.
-    refused: Mutex<Option<LimitKind>>,
+    /// The limits that the guest came up against.
+    reached: ReachedCell,
+    /// Those of them that the guest was refused something for and has got nothing of since. They explain why it then
+    /// gives up.
+    refused: ReachedCell,
 }
 
 impl Meter {
@@ -49,7 +52,8 @@ impl Meter {
             calls: AtomicU64::new(0),
             in_host: AtomicBool::new(false),
             last_call: Mutex::new("starting"),
-            refused: Mutex::new(None),
+            reached: ReachedCell::default(),
+            refused: ReachedCell::default(),
         }
     }
 
@@ -57,8 +61,30 @@ impl Meter {
         &self.limits
     }
 
+    /// The limits that the guest came up against so far.
+    pub(super) fn reached(&self) -> Reached {
+        self.reached.get()
+    }
+
+    /// The guest came up against a limit, and goes on.
+    pub(super) fn reach(&self, kind: LimitKind) {
+        self.reached.add(kind);
+    }
+
+    /// What the guest was refused last and has not come to terms with, so that it explains why it gives up.
     pub(super) fn refused(&self) -> Option<LimitKind> {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+        self.refused.get().iter().next()
+    }
+
+    /// The guest asked for more of something that it may hold so much of at one time. One that gets more of it later
+    /// all the same has come to terms with an earlier refusal.
+    pub(super) fn asked(&self, kind: LimitKind, granted: bool) {
+        if granted {
+            self.refused.remove(kind);
+        } else {
+            self.refused.add(kind);
+            self.reached.add(kind);
+        }
     }
 
     /// Records a call of a host function.
@@ -186,8 +212,7 @@ impl Meter {
         let more = desired.saturating_sub(current) as u64;
         let before = counter.load(Ordering::Relaxed);
         let granted = before.saturating_add(more) <= limit;
-        // A guest that grows later all the same has come to terms with the refusal.
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = (!granted).then_some(kind);
+        self.asked(kind, granted);
         if granted {
             counter.store(before + more, Ordering::Relaxed);
         }
@@ -220,8 +245,10 @@ fn spend(counter: &AtomicU64, amount: usize, limit: u64) -> Result<(), ()> {
 
 /// What a run used in all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct Used {
     /// From its start until the question.
+    #[serde(serialize_with = "crate::message::milliseconds", rename = "wall-time-ms")]
     pub wall_time: std::time::Duration,
     /// Units of fuel; none for a run without a fuel limit.
     pub fuel: Option<u64>,

@@ -7,7 +7,7 @@
 //!
 //! 1. A store is entered once. However the call ends, the store is dropped and never entered again.
 //! 2. Every host call looks at the stop before anything else, WASI calls included.
-//! 3. A limit that is reached gives an outcome that names it.
+//! 3. A limit that is reached is named: by the outcome when it ended the run, and by the report in every case.
 //! 4. A guest that breaks off ends its own run and nothing else.
 //!
 //! Not here: what a session, a model or a tool name is. Those are asked for upward, through [`AgentHost`] and
@@ -37,7 +37,7 @@ pub use delegate::{ChildTask, DelegateOutcome, DelegateRequest, TaskResult, Unit
 pub use engine::*;
 pub use instance::{Run, Start};
 pub use interfaces::{Age, Interfaces, InterfacesError, Item, ItemKind, Misfit, World};
-pub use limits::{LimitKind, Limits};
+pub use limits::{LimitKind, Limits, Reached};
 pub use meter::Used;
 pub use outcome::{Outcome, Report, Trapped};
 pub use purse::{LeftOver, Purse};

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::limits::LimitKind;
+use super::limits::{LimitKind, Reached};
 use super::meter::{Meter, Used};
-use crate::message::Failure;
+use crate::message::{Failure, FailureCode};
 use crate::work::{Ended, Ending, Stop, StopKind};
 
 /// What became of a run, and what it used.
@@ -14,6 +14,8 @@ pub struct Report<T> {
     pub outcome: Outcome<T>,
     /// What it used.
     pub used: Used,
+    /// The limits that it came up against, whatever it made of that.
+    pub reached: Reached,
 }
 
 /// How a run ended.
@@ -22,7 +24,8 @@ pub struct Report<T> {
 pub enum Outcome<T> {
     /// The guest returned a result.
     Completed(T),
-    /// The guest returned a failure.
+    /// The guest returned a failure. When it had been refused something by a limit, and had got nothing of it since,
+    /// the message names the limit, and the code is `limit` unless the guest had a more exact one.
     Failed(Failure),
     /// It carried a stop when it ended. Interrupted wins over whatever else is true of the end.
     Interrupted {
@@ -148,7 +151,7 @@ pub(super) fn conclude<T>(
         }
         (Some(stop), _) => Outcome::Interrupted { stop, said: None },
         (None, Ending::Returned(Ok(Ok(value)))) => Outcome::Completed(value),
-        (None, Ending::Returned(Ok(Err(failure)))) => Outcome::Failed(failure),
+        (None, Ending::Returned(Ok(Err(failure)))) => Outcome::Failed(attribute(failure, meter)),
         (None, Ending::Returned(Err(error))) => explain(&error, meter),
         (None, Ending::Panicked(words)) => Outcome::HostPanicked(words),
         (None, Ending::Cut) => Outcome::Interrupted {
@@ -156,7 +159,30 @@ pub(super) fn conclude<T>(
             said: None,
         },
     };
-    Report { outcome, used: meter.used() }
+    let reached = match &outcome {
+        Outcome::Limit(kind) => meter.reached().with(*kind),
+        Outcome::Completed(_)
+        | Outcome::Failed(_)
+        | Outcome::Interrupted { .. }
+        | Outcome::Trapped(_)
+        | Outcome::NoPlace
+        | Outcome::NotStarted(_)
+        | Outcome::HostPanicked(_) => meter.reached(),
+    };
+    Report { outcome, used: meter.used(), reached }
+}
+
+/// A failure that a guest returned, with the limit that it most likely speaks of. What it was told was an error number
+/// of WASI or a failed allocation, which name none.
+fn attribute(failure: Failure, meter: &Meter) -> Failure {
+    let Some(kind) = meter.refused() else { return failure };
+    let exact = failure.code != FailureCode::Failed;
+    let code = if exact { failure.code } else { FailureCode::Limit };
+    if failure.message.contains(kind.as_str()) {
+        return Failure { code, ..failure };
+    }
+    let message = format!("{} (its limit `{kind}` was reached)", failure.message);
+    Failure { code, message }
 }
 
 fn explain<T>(error: &wasmtime::Error, meter: &Meter) -> Outcome<T> {
@@ -179,11 +205,13 @@ fn explain<T>(error: &wasmtime::Error, meter: &Meter) -> Outcome<T> {
     }
     match error.downcast_ref::<wasmtime::Trap>() {
         Some(wasmtime::Trap::OutOfFuel) => return Outcome::Limit(LimitKind::Fuel),
-        // What a guest does when it was refused memory and cannot go on: it aborts.
-        Some(wasmtime::Trap::UnreachableCodeReached) | None if meter.refused().is_some() => {
-            return Outcome::Limit(meter.refused().unwrap_or(LimitKind::Memory));
+        // What a guest does when it was refused memory or a file and cannot go on: it aborts, or exits.
+        Some(wasmtime::Trap::UnreachableCodeReached) | None => {
+            if let Some(kind) = meter.refused() {
+                return Outcome::Limit(kind);
+            }
         }
-        Some(_) | None => {}
+        Some(_) => {}
     }
     if let Some(exit) = error.downcast_ref::<wasmtime_wasi::I32Exit>() {
         let cause = format!("it exited with status {} in place of returning", exit.0);

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use super::delegate::{DelegateOutcome, DelegateRequest, UnitStatus};
 use super::purse::Purse;
 use crate::message::{Failure, Message, ToolCall, ToolResult, ToolSpec};
-use crate::model::{Request, Response};
+use crate::model::{Request, Response, Spent};
 use crate::work::StopKind;
 
 /// A wait that the door may drop.
@@ -92,16 +92,16 @@ pub trait AgentHost: PluginHost {
     fn task(&self) -> Task;
     /// A named place was reached.
     fn checkpoint(&self, name: String) -> Waiting<()>;
-    /// Asks a model.
-    fn complete(&self, request: Request) -> Waiting<Response>;
+    /// Asks a model, and notes in `spent` what the request has used as soon as that is known.
+    fn complete(&self, request: Request, spent: Spent) -> Waiting<Response>;
     /// The tools of this run.
     ///
     /// # Errors
     ///
     /// When there is no telling.
     fn tools(&self) -> Result<Vec<ToolSpec>, Failure>;
-    /// Calls several tools at once.
-    fn call_tools(&self, calls: Vec<ToolCall>) -> Waiting<Vec<ToolResult>>;
+    /// Calls a tool. Several calls may be at work at one time. A tool that fails is a result.
+    fn call_tool(&self, call: ToolCall) -> Waiting<ToolResult>;
     /// The newest messages of the session.
     ///
     /// # Errors

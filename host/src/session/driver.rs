@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use futures::future::{BoxFuture, FutureExt, join_all};
+use futures::future::{BoxFuture, FutureExt};
 
 use super::delegate::{delegate, result};
 use super::event::{EventKind, MOST_PARTIAL, MOST_PAYLOAD};
@@ -14,7 +14,7 @@ use super::record::Record;
 use super::session::{Agent, Shared};
 use crate::delegation::{DelegationId, Descendants, UnitView, UnknownUnit};
 use crate::message::{Failure, FailureCode, Message, ToolCall, ToolResult, ToolSpec, Usage};
-use crate::model::{Delta, ModelError, Request, Response};
+use crate::model::{Delta, ModelError, Request, Response, Spent};
 use crate::sandbox::{
     AgentHost, DelegateOutcome, DelegateRequest, Limits, PluginHost, Purse, Task, UnitStatus,
     Waiting,
@@ -67,7 +67,7 @@ impl Driver {
     }
 
     /// Starts a request on the control runtime, so that its stream is read however busy the guests are.
-    fn ask(&self, request: Request) -> Result<Waiting<Response>, Failure> {
+    fn ask(&self, request: Request, spent: Spent) -> Result<Waiting<Response>, Failure> {
         let wanted = request.model.clone();
         let provider = self
             .agent
@@ -104,6 +104,7 @@ impl Driver {
                     Some(Ok(Delta::Retrying { attempt, reason, .. })) => {
                         publish(EventKind::ModelRetrying { attempt, reason });
                     }
+                    Some(Ok(Delta::Used(usage))) => spent.set(usage),
                     Some(Ok(Delta::Done(response))) => break Ok(response),
                     Some(Err(error)) => break Err(failure_of(&error)),
                     None => {
@@ -116,9 +117,7 @@ impl Driver {
             };
             let (finish, usage, detail) = match &outcome {
                 Ok(response) => (response.finish.as_str().to_owned(), response.usage, None),
-                Err(failure) => {
-                    ("failed".to_owned(), Usage::default(), Some(failure.message.clone()))
-                }
+                Err(failure) => ("failed".to_owned(), spent.get(), Some(failure.message.clone())),
             };
             open.close(EventKind::ModelEnded { finish, usage, detail });
             outcome
@@ -158,40 +157,31 @@ impl AgentHost for Driver {
         self.session.checkpoints.reached(&self.run, &name).map(Ok).boxed()
     }
 
-    fn complete(&self, request: Request) -> Waiting<Response> {
-        self.ask(request).unwrap_or_else(|failure| std::future::ready(Err(failure)).boxed())
+    fn complete(&self, request: Request, spent: Spent) -> Waiting<Response> {
+        self.ask(request, spent).unwrap_or_else(|failure| std::future::ready(Err(failure)).boxed())
     }
 
     fn tools(&self) -> Result<Vec<ToolSpec>, Failure> {
         Ok(self.agent.toolbox.specs())
     }
 
-    fn call_tools(&self, calls: Vec<ToolCall>) -> Waiting<Vec<ToolResult>> {
-        let calls: Vec<_> = calls
-            .into_iter()
-            .map(|call| {
-                let (id, tool) = (call.id.clone(), call.name.clone());
-                let arguments = shortened(&call.arguments);
-                self.publish(EventKind::ToolStarted {
-                    id: id.clone(),
-                    tool: tool.clone(),
-                    arguments,
-                });
-                let started = Instant::now();
-                let called = self.agent.toolbox.call(&self.session.sandbox, &self.work, call);
-                let ended = move |status: &str, bytes, took| {
-                    let (id, tool) = (id.clone(), tool.clone());
-                    EventKind::ToolEnded { id, tool, status: status.to_owned(), bytes, took }
-                };
-                let open = self.open(ended("interrupted", 0, Duration::ZERO));
-                async move {
-                    let result = called.await;
-                    open.close(ended(&result.status, result.content.len(), started.elapsed()));
-                    result
-                }
-            })
-            .collect();
-        join_all(calls).map(Ok).boxed()
+    fn call_tool(&self, call: ToolCall) -> Waiting<ToolResult> {
+        let (id, tool) = (call.id.clone(), call.name.clone());
+        let arguments = shortened(&call.arguments);
+        self.publish(EventKind::ToolStarted { id: id.clone(), tool: tool.clone(), arguments });
+        let started = Instant::now();
+        let called = self.agent.toolbox.call(&self.session.sandbox, &self.work, call);
+        let ended = move |status: &str, bytes, took| {
+            let (id, tool) = (id.clone(), tool.clone());
+            EventKind::ToolEnded { id, tool, status: status.to_owned(), bytes, took }
+        };
+        let open = self.open(ended("interrupted", 0, Duration::ZERO));
+        async move {
+            let result = called.await;
+            open.close(ended(&result.status, result.content.len(), started.elapsed()));
+            Ok(result)
+        }
+        .boxed()
     }
 
     fn history(&self, limit: u32) -> Result<Vec<Message>, Failure> {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::message::Usage;
+use crate::message::{Usage, milliseconds};
 
 /// How many events a session remembers, for whoever comes later and whoever is slow.
 const REMEMBERED: usize = 4_096;
@@ -214,6 +214,9 @@ pub enum EventKind {
         output: String,
         /// What it used.
         used: crate::sandbox::Used,
+        /// The limits that it came up against, whatever it made of that.
+        #[serde(rename = "limits-reached")]
+        reached: crate::sandbox::Reached,
     },
 }
 
@@ -224,10 +227,6 @@ pub struct TaskEnd {
     pub task: u32,
     /// `completed`, `interrupted`, `failed`, `trapped`, `limit` or `unknown`.
     pub status: String,
-}
-
-fn milliseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_u64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
 impl EventKind {
@@ -576,6 +575,83 @@ mod tests {
         drop(stream);
         assert_eq!(events.next().await.unwrap().unwrap().seq, 2);
         assert_eq!(events.next().await, Ok(None));
+    }
+
+    /// Every key of a value, and of the values in it.
+    fn keys(value: &Value) -> Vec<String> {
+        let Value::Object(members) = value else { return Vec::new() };
+        members.iter().flat_map(|(key, value)| [vec![key.clone()], keys(value)].concat()).collect()
+    }
+
+    #[test]
+    fn the_page_about_events_has_every_event_and_every_field() {
+        let page = include_str!("../../../docs/events.md");
+        let some = || "x".to_owned();
+        let kinds = [
+            EventKind::RunStarted {
+                agent: some(),
+                goal: some(),
+                parent: Some(run()),
+                delegation: Some(some()),
+            },
+            EventKind::DelegationAccepted { delegation: some(), tasks: vec![0] },
+            EventKind::DelegationRejected {
+                tasks: vec![0],
+                reason: some(),
+                detail: some(),
+                then: some(),
+            },
+            EventKind::ChildEnded {
+                child: run(),
+                task: 0,
+                delegation: Some(some()),
+                status: some(),
+                detail: Some(some()),
+            },
+            EventKind::Delegated {
+                outcome: some(),
+                delegations: vec![some()],
+                results: vec![TaskEnd { task: 0, status: some() }],
+                note: some(),
+            },
+            EventKind::DelegationEnded { delegation: some(), status: some() },
+            EventKind::Progress { text: some() },
+            EventKind::Partial { text: some() },
+            EventKind::Custom { kind: some(), payload: Value::Null },
+            EventKind::ModelStarted { model: some() },
+            EventKind::ModelText { text: some() },
+            EventKind::ModelToolCall { tool: some() },
+            EventKind::ModelRetrying { attempt: 1, reason: some() },
+            EventKind::ModelEnded { finish: some(), usage: Usage::default(), detail: Some(some()) },
+            EventKind::ToolStarted { id: some(), tool: some(), arguments: some() },
+            EventKind::ToolEnded {
+                id: some(),
+                tool: some(),
+                status: some(),
+                bytes: 1,
+                took: Duration::ZERO,
+            },
+            EventKind::Log { level: some(), plugin: some(), text: some() },
+            EventKind::Stop { kind: some(), message: some(), issuer: some() },
+            EventKind::RunEnded {
+                status: some(),
+                detail: Some(some()),
+                output: some(),
+                used: crate::sandbox::Used::default(),
+                reached: crate::sandbox::Reached::default(),
+            },
+        ];
+        for kind in kinds {
+            let event = Event { seq: 1, at: Duration::ZERO, run: run(), kind };
+            let json = serde_json::to_value(event).unwrap();
+            let name = json["event"].as_str().unwrap();
+            let row = page.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
+            assert!(row.is_some(), "{name}");
+            for key in keys(&json) {
+                assert!(page.contains(&format!("`{key}`")), "{name}: {key}");
+                assert!(!key.contains('_') && key.to_lowercase() == key, "{name}: {key}");
+            }
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::event::EventKind;
 use super::record::Record;
 use super::session::{Agent, Shared};
 use crate::delegation::{DelegationId, Descendants};
-use crate::sandbox::{AgentHost, Limits, Outcome, Report, Run, Start, Task, Used};
+use crate::sandbox::{AgentHost, Limits, Outcome, Reached, Report, Run, Start, Task, Used};
 use crate::work::{StopSignal, Work};
 
 /// What a run is started with.
@@ -44,6 +44,8 @@ pub(super) struct RunReport {
     /// Its final text; of a run that did not come to its end, what it had said.
     pub(super) output: String,
     pub(super) used: Used,
+    /// The limits that it came up against.
+    pub(super) reached: Reached,
 }
 
 /// Starts a run, and tells watchers.
@@ -99,7 +101,7 @@ impl Begun {
 
 impl RunReport {
     fn new(report: Report<String>, record: &Record) -> RunReport {
-        let Report { outcome, used } = report;
+        let Report { outcome, used, reached } = report;
         let (outcome, output) = match outcome {
             Outcome::Completed(text) => (Outcome::Completed(()), text),
             Outcome::Interrupted { stop, said } => {
@@ -113,7 +115,7 @@ impl RunReport {
             | Outcome::NotStarted(_)
             | Outcome::HostPanicked(_)) => (outcome.map(|_| ()), record.said()),
         };
-        RunReport { outcome, output, used }
+        RunReport { outcome, output, used, reached }
     }
 
     /// What watchers hear of it.
@@ -123,6 +125,7 @@ impl RunReport {
             detail: self.outcome.detail(),
             output: self.output.clone(),
             used: self.used,
+            reached: self.reached,
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::delegation::{Completion, DelegationId, Descendants, UnitView, Unknown
 use crate::ids::{SessionId, WorkId};
 use crate::message::{Message, Role};
 use crate::model::Models;
-use crate::sandbox::{AgentCode, LimitKind, Outcome, Reach, Sandbox, Used};
+use crate::sandbox::{AgentCode, LimitKind, Outcome, Reach, Reached, Sandbox, Used};
 use crate::tool::{Plugged, Toolbox};
 use crate::work::{Kind, Refused, Stop, StopKind, StopSignal, Work, spawn_charged};
 
@@ -458,6 +458,7 @@ impl Turn {
             outcome: Outcome::HostPanicked(error.to_string()),
             output: String::new(),
             used: Used::default(),
+            reached: Reached::default(),
         })
     }
 }
@@ -473,12 +474,14 @@ pub struct TurnReport {
     pub output: String,
     /// What it used.
     pub used: Used,
+    /// The limits that it came up against, whatever it made of that.
+    pub reached: Reached,
 }
 
 impl TurnReport {
     fn new(generation: Generation, report: RunReport) -> TurnReport {
-        let RunReport { outcome, output, used } = report;
-        TurnReport { generation, outcome, output, used }
+        let RunReport { outcome, output, used, reached } = report;
+        TurnReport { generation, outcome, output, used, reached }
     }
 
     /// The limit that ended it, if one did.

@@ -11,11 +11,16 @@ use super::arguments::{Arguments, SchemaError};
 use super::name::{NameError, full_name};
 use super::plugin_host::Plugged;
 use crate::message::{FailureCode, ToolCall, ToolResult, ToolSpec};
-use crate::sandbox::{LimitKind, Outcome, Reach, Report, Sandbox, Start, ToolCode, ToolHost};
+use crate::sandbox::{
+    LimitKind, Outcome, PluginHost as _, Reach, Report, Sandbox, Start, ToolCode, ToolHost,
+};
 use crate::work::{Kind, Refused, StopKind, Work, blocking, spawn_charged};
 
 /// How long a tool component may take to say what it is.
 const DESCRIBE_TIME: Duration = Duration::from_secs(10);
+
+/// Bytes that a tool component may say of itself, whatever its limits let it say later.
+const DESCRIBE_BYTES: u64 = 1 << 20;
 
 /// How many tools one component may have.
 const MOST_TOOLS: usize = 128;
@@ -73,6 +78,9 @@ impl Toolbox {
         let mut limits = plugin.plugged.effective.limits.clone();
         limits.wall_time =
             Some(limits.wall_time.map_or(DESCRIBE_TIME, |wall| wall.min(DESCRIBE_TIME)));
+        // What it says of itself is no result of it.
+        limits.output_bytes = DESCRIBE_BYTES;
+        limits.call_bytes = limits.call_bytes.max(DESCRIBE_BYTES);
         let host = Arc::new(plugin.plugged.clone()) as Arc<dyn ToolHost>;
         let start = Start { work, limits, reach: Arc::new(Reach::default()), host };
         let report = sandbox.describe_tools(&plugin.code, start).ended().await;
@@ -241,6 +249,10 @@ fn start(
         let start = Start { work, limits, reach: Arc::clone(&plugin.reach), host };
         let report =
             sandbox.call_tool(&plugin.code, start, route.inner.clone(), arguments).ended().await;
+        if !report.reached.is_empty() {
+            let words = format!("`{}` came up against its limits: {}", route.inner, report.reached);
+            plugin.plugged.log("warn", &words);
+        }
         answer(report)
     };
     // Charged to the caller: a share of the call's own node would keep it from ever being spent, and the task waits

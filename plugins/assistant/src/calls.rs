@@ -1,4 +1,4 @@
-//! Makes the calls of one answer: as many at once as the host allows, and nothing twice that may do harm.
+//! Makes the calls of one answer in batches, and nothing twice that may do harm.
 
 use checkrein_guest::prelude::*;
 
@@ -21,7 +21,7 @@ pub(crate) enum Made {
 /// Makes calls in batches.
 #[derive(Debug)]
 pub(crate) struct Caller {
-    /// As many at once. Shrinks when the host allows less.
+    /// As many at once.
     batch: usize,
 }
 
@@ -34,7 +34,7 @@ impl Caller {
     /// Makes all calls, in order, through `call`. One entry for each; and the interruption, when a stop came in
     /// between.
     pub(crate) fn make(
-        &mut self,
+        &self,
         call: impl Fn(&[ToolCall]) -> Result<Vec<ToolResult>, Failure>,
         toolbox: &Toolbox,
         calls: &[ToolCall],
@@ -71,11 +71,6 @@ impl Caller {
                         made[place] = Made::Unknown;
                     }
                     return (made, Some(failure));
-                }
-                // More calls than may be at work at one time: none of them was made.
-                Err(failure) if failure.code == Failure::LIMIT && places.len() > 1 => {
-                    self.batch = places.len() / 2;
-                    pending.extend(places.into_iter().rev());
                 }
                 Err(failure) if failure.code == Failure::TOO_LARGE && places.len() > 1 => {
                     // The results were too much at once. Whether the tools did their work is not known.
@@ -159,26 +154,6 @@ mod tests {
             Made::Untried => "not made".to_owned(),
         };
         made.iter().map(status).collect::<Vec<_>>().join(" ")
-    }
-
-    #[test]
-    fn a_batch_beyond_the_limit_of_the_host_is_halved_and_stays_so() {
-        let sizes = RefCell::new(Vec::new());
-        let host = |batch: &[ToolCall]| {
-            sizes.borrow_mut().push(batch.len());
-            if batch.len() > 3 {
-                Err(Failure::new(Failure::LIMIT, "at most 3"))
-            } else {
-                Ok(all_ok(batch))
-            }
-        };
-        let mut caller = Caller::new(8);
-        let (made, interrupted) = caller.make(host, &toolbox(), &calls(&["write"; 7]));
-        assert_eq!((statuses(&made), interrupted), (["ok"; 7].join(" "), None));
-        assert_eq!(*sizes.borrow(), [7, 3, 3, 1]);
-        sizes.borrow_mut().clear();
-        caller.make(host, &toolbox(), &calls(&["read"; 4]));
-        assert_eq!(*sizes.borrow(), [3, 1]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{FutureExt as _, StreamExt as _};
 use wasmtime::component::{HasSelf, Linker};
 
 use crate::message::{Failure, FailureCode, Message, Role, ToolCall, ToolResult, ToolSpec};
@@ -15,7 +16,7 @@ use crate::sandbox::door::{Answer, Door};
 use crate::sandbox::guest::{AgentGuest, Guest, ToolGuest};
 use crate::sandbox::limits::LimitKind;
 use crate::sandbox::outcome::Ends;
-use crate::sandbox::upward::{Above, ForAgent, Waiting};
+use crate::sandbox::upward::{Above, AgentHost, ForAgent, Waiting};
 use crate::sandbox::weigh::{FRAME, Weigh};
 
 mod agent_bindings {
@@ -193,11 +194,11 @@ impl wit::model::Host for AgentGuest {
         let ask = |host: &ForAgent| -> Waiting<Response> {
             // Opened where the request is made: one that a stop keeps from being made costs nothing.
             let bill = door.bill(bytes);
-            let waiting = host.0.complete(request);
+            let waiting = host.0.complete(request, bill.spent.clone());
             Box::pin(async move {
                 let answer = waiting.await;
                 if let Ok(response) = &answer {
-                    bill.settle(response.usage.total());
+                    bill.settle(response.usage, response.weight());
                 }
                 answer
             })
@@ -217,28 +218,32 @@ impl wit::tools::Host for AgentGuest {
         &mut self,
         calls: Vec<wit::types::ToolCall>,
     ) -> Said<Vec<wit::types::ToolResult>> {
-        let most = self.door().limits().calls_in_flight;
         let calls: Vec<ToolCall> = calls.into_iter().map(call_of).collect();
-        if calls.len() as u64 > most {
-            let failure = Failure::new(
-                FailureCode::Limit,
-                format!(
-                    "{} tool calls in one batch, and the limit `{}` is {most}: call fewer at once",
-                    calls.len(),
-                    LimitKind::CallsInFlight
-                ),
-            );
-            return refuse(self.door(), "tools.call", calls.weight(), failure);
-        }
-        let names: Vec<&str> = calls.iter().map(|call| call.name.as_str()).collect();
+        let at_once = self.door().at_once(calls.len());
+        let names: Vec<&str> = calls.iter().take(at_once).map(|call| call.name.as_str()).collect();
         let detail: Arc<str> = names.join(", ").into();
         let bytes = calls.weight();
-        let answer = self
-            .door()
-            .wait("tools.call", Some(detail), bytes, |host| host.0.call_tools(calls))
-            .await;
+        let ask = |host: &ForAgent| call_all(Arc::clone(&host.0), calls, at_once);
+        let answer = self.door().wait("tools.call", Some(detail), bytes, ask).await;
         said(self.door(), answer, |results| results.into_iter().map(result_record).collect())
     }
+}
+
+/// Calls tools, so many at once, and gives their results in the order of the calls.
+fn call_all(
+    host: Arc<dyn AgentHost>,
+    calls: Vec<ToolCall>,
+    at_once: usize,
+) -> Waiting<Vec<ToolResult>> {
+    Box::pin(async move {
+        let numbered = calls.into_iter().enumerate();
+        let called =
+            numbered.map(|(place, call)| host.call_tool(call).map(move |result| (place, result)));
+        let mut results: Vec<_> =
+            futures::stream::iter(called).buffer_unordered(at_once).collect().await;
+        results.sort_unstable_by_key(|(place, _)| *place);
+        results.into_iter().map(|(_, result)| result).collect()
+    })
 }
 
 impl wit::session::Host for AgentGuest {

@@ -101,6 +101,24 @@ impl Agent {
                     self.say(format!("{}: {}", result.status, result.content));
                 }
             }
+            // Every second call is of a tool that there is, and says its place.
+            "mixed-calls" => {
+                let (tool, count) = rest.split_once(' ').unwrap_or((rest, ""));
+                let calls = (0..number(count)).map(|place| {
+                    let tool = if place % 2 == 0 { tool } else { "nothing" };
+                    call(
+                        &place.to_string(),
+                        tool,
+                        &json!({ "text": place.to_string() }).to_string(),
+                    )
+                });
+                for result in run.call(calls.collect::<Vec<_>>())? {
+                    self.say(match result.status.as_str() {
+                        "ok" => format!("{} ok: {}", result.id, result.content),
+                        other => format!("{} {other}", result.id),
+                    });
+                }
+            }
             // Arguments of that many bytes, and of that many brackets inside each other.
             "huge-call" => {
                 let (tool, bytes) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -123,6 +141,13 @@ impl Agent {
             "wide-calls" => {
                 let calls = vec![ToolCall::default(); number(rest)];
                 self.say(run.call(&calls)?.len().to_string());
+            }
+            // Opens a file so often and keeps it open.
+            "opens" => {
+                let (count, path) = rest.split_once(' ').unwrap_or((rest, ""));
+                let open = |_| std::fs::File::open(path);
+                let kept: Vec<_> = (0..number(count)).map(open).collect::<Result<_, _>>()?;
+                self.say(kept.len().to_string());
             }
             "budget" => self.say(match run.budget(rest) {
                 Some(budget) => format!("{} of {}", budget.left, budget.limit),

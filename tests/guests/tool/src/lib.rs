@@ -78,6 +78,8 @@ declare! {
     Write "write" |arguments, _| reach::write(&arguments.path, &arguments.text);
     Link "link" |arguments, _| reach::link(&arguments.path, &arguments.text);
     OpenAll "open-all" |arguments, _| reach::open_all(&arguments.path, arguments.count);
+    OpenOrFail "open-or-fail" |arguments, _| reach::open_or_fail(&arguments.path, arguments.count);
+    OpenOrPanic "open-or-panic" |arguments, _| Ok(reach::open_or_fail(&arguments.path, arguments.count).unwrap());
     ReadOn "read-on" |arguments, cx| reach::read_on(&arguments.path, cx);
     Connect "connect" |arguments, cx| reach::connect(&arguments.host, arguments.port, cx);
     Fetch "fetch" |arguments, cx| reach::fetch(&arguments.host, arguments.port, &arguments.path, cx);

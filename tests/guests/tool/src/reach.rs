@@ -53,6 +53,13 @@ pub(crate) fn open_all(path: &str, count: usize) -> Result<Output, Failure> {
     Ok(format!("{} | all", kept.len()).into())
 }
 
+/// The same, of a tool that cannot do without all of them.
+pub(crate) fn open_or_fail(path: &str, count: usize) -> Result<Output, Failure> {
+    let open = |_| fs::File::open(path).context(format!("cannot open {path}"));
+    let kept: Vec<fs::File> = (0..count).map(open).collect::<Result<_, _>>()?;
+    Ok(kept.len().to_string().into())
+}
+
 /// Reads a file that may have no end.
 pub(crate) fn read_on(path: &str, cx: &ToolContext) -> Result<Output, Failure> {
     let mut file = fs::File::open(path)?;
