@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind};
 use crate::plugin::{
     Decision, Effective, Given, Kind, Pattern, Patterns, Plugin, Source, Standing, decide,
 };
-use crate::sandbox::{AgentCode, Directory, Limits, Reach};
+use crate::sandbox::{AgentCode, Directory, Limits, Reach, Share};
 use crate::session::{Agent, Background, Delivery, Parts, Session};
 use crate::tool::{LogSink, Plugged, ToolPlugin, Toolbox};
 use crate::work::{self, Work};
@@ -25,13 +25,15 @@ pub struct SessionBuilder {
     agent: String,
     directories: Vec<Directory>,
     log: LogSink,
+    share: Share,
     delivery: Delivery,
 }
 
 impl SessionBuilder {
     pub(super) fn new(host: Host, agent: String) -> SessionBuilder {
+        let (share, delivery) = (host.sandbox().share(), Delivery::default());
         let (directories, log) = (Vec::new(), Arc::new(traced));
-        SessionBuilder { host, agent, directories, log, delivery: Delivery::default() }
+        SessionBuilder { host, agent, directories, log, share, delivery }
     }
 
     /// Gives a directory to the plugins that the operator named, and to the first-party ones, as far as they ask
@@ -79,7 +81,7 @@ impl SessionBuilder {
         let code = self.code(&work, plugin, &effective.limits).await?;
         let toolbox = self.toolbox(&work, &effective.tools).await;
         let agent = Agent {
-            reach: Arc::new(effective.reach(&*inner.environment)),
+            reach: self.reach(&effective),
             plugged: self.plugged(plugin, effective),
             code,
             toolbox,
@@ -183,7 +185,7 @@ impl SessionBuilder {
             .load_tool(component, &effective.limits)
             .await
             .map_err(|error| failed(error.into()))?;
-        let reach: Arc<Reach> = Arc::new(effective.reach(&*self.host.inner.environment));
+        let reach = self.reach(&effective);
         let tool = ToolPlugin { plugged: self.plugged(plugin, effective), code, reach };
         toolbox.add(sandbox, owner, tool).await.map_err(|error| failed(error.into()))
     }
@@ -201,6 +203,12 @@ impl SessionBuilder {
             .await
             .map_err(|error| Error::because(ErrorKind::Refused, attempt(), error))?
             .map_err(|error| Error::because(ErrorKind::Component, attempt(), error))
+    }
+
+    /// What a plugin can reach in this session. All its runs share their places for calls that wait for a disk.
+    fn reach(&self, effective: &Effective) -> Arc<Reach> {
+        let reach = effective.reach(&*self.host.inner.environment);
+        Arc::new(Reach { share: self.share.clone(), ..reach })
     }
 
     pub(super) fn host(&self) -> &Host {

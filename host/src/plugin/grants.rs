@@ -11,7 +11,7 @@ use super::names::{Name, SecretName, Variable};
 use super::patterns::Patterns;
 use super::secrets::SecretSource;
 use super::settings::Settings;
-use crate::sandbox::{Access, Addresses, Directory, Endpoint, LimitKind, Limits, Reach};
+use crate::sandbox::{Access, Addresses, Directory, Endpoint, LimitKind, Limits, Reach, Share};
 
 /// Entries of a list that a finding shows.
 const SHOWN: usize = 8;
@@ -111,6 +111,7 @@ impl Effective {
         let set =
             |name: &Variable| environment(name.as_str()).map(|value| (name.to_string(), value));
         Reach {
+            share: Share::default(),
             directories: self.directories.clone(),
             network: self.network.clone(),
             environment: self.environment.iter().filter_map(set).collect(),

@@ -17,7 +17,7 @@ use super::meter::Meter;
 use super::outcome::Ends;
 use super::purse::Purse;
 use super::upward::{Above, PluginHost, Waiting};
-use super::wasi::CALLS_OF_A_RUN;
+use super::wasi::Places;
 use super::weigh::Weigh;
 use crate::message::{Failure, FailureCode, Usage};
 use crate::model::Spent;
@@ -46,10 +46,8 @@ pub(super) struct Scope {
     meter: Arc<Meter>,
     log: Arc<dyn PluginHost>,
     pub(super) control: Handle,
-    /// Places for blocking calls, for all runs of the host together.
-    pub(super) blocking: Arc<Semaphore>,
-    /// Places for blocking calls of this run, which it needs beside those.
-    pub(super) calls: Arc<Semaphore>,
+    /// Places for blocking calls.
+    pub(super) places: Places,
     /// Places for open files of this run.
     pub(super) files: Arc<Semaphore>,
     /// The guest has seen its soft stop; from then on calls that wait work again.
@@ -62,25 +60,14 @@ impl Scope {
         meter: Arc<Meter>,
         log: Arc<dyn PluginHost>,
         control: Handle,
-        blocking: Arc<Semaphore>,
+        places: Places,
     ) -> Scope {
         let files = usize::try_from(meter.limits().open_files)
             .unwrap_or(usize::MAX)
             .min(Semaphore::MAX_PERMITS);
         let signal = work.signal();
         let files = Arc::new(Semaphore::new(files));
-        let calls = Arc::new(Semaphore::new(CALLS_OF_A_RUN));
-        Scope {
-            work,
-            signal,
-            meter,
-            log,
-            control,
-            blocking,
-            calls,
-            files,
-            observed: AtomicBool::new(false),
-        }
+        Scope { work, signal, meter, log, control, places, files, observed: AtomicBool::new(false) }
     }
 
     /// Looks at the stop, records, and charges what the guest brings.

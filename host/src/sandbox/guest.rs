@@ -65,7 +65,7 @@ impl Gate for Scope {
     }
 
     fn place(&self) -> Task<Result<Place, Closed>> {
-        Box::pin(Place::wait(Arc::clone(&self.calls), Arc::clone(&self.blocking)))
+        Box::pin(self.places.clone().wait())
     }
 
     fn blocking(
@@ -74,9 +74,9 @@ impl Gate for Scope {
         place: Place,
         job: Box<dyn FnOnce() + Send>,
     ) -> Result<(), Closed> {
-        let Place { of_run, of_host } = place;
+        let Place { of_run, of_share, of_host } = place;
         let job = move || {
-            let _place = of_run;
+            let _place = (of_run, of_share);
             job();
         };
         // The job answers by itself, so nobody listens here.

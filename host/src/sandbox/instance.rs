@@ -15,7 +15,7 @@ use super::outcome::{Ends, Report, conclude};
 use super::reach::Reach;
 use super::sandbox::Shared;
 use super::upward::{Above, PluginHost};
-use super::wasi::{Gate, WasiState};
+use super::wasi::{Gate, Places, WasiState};
 use crate::message::Failure;
 use crate::work::{Running, StopKind, StopSignal, Work};
 
@@ -150,8 +150,8 @@ where
 {
     let signal = work.signal();
     let control = shared.executor.control().clone();
-    let scope =
-        Arc::new(Scope::new(work, Arc::clone(&meter), log, control, Arc::clone(&shared.blocking)));
+    let places = Places::new(&reach.share, &shared.blocking);
+    let scope = Arc::new(Scope::new(work, Arc::clone(&meter), log, control, places));
     let gate = Arc::clone(&scope) as Arc<dyn Gate>;
     let wasi = match WasiState::open(reach, gate, Arc::clone(&shared.outside)).await {
         Ok(wasi) => wasi,

@@ -29,7 +29,8 @@ pub struct Limits {
     pub calls_in_flight: u64,
     /// Tokens of model requests and answers; none for no bound.
     pub model_tokens: Option<u64>,
-    /// Files, directories and connections open at one time.
+    /// Files, directories and connections open at one time. The host keeps up to 64 KiB for each that is being read or
+    /// written.
     pub open_files: u64,
     /// Handles of component resources alive at one time.
     pub handles: u64,

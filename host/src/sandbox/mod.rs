@@ -41,7 +41,7 @@ pub use limits::{LimitKind, Limits, Reached};
 pub use meter::Used;
 pub use outcome::{Outcome, Report, Trapped};
 pub use purse::{LeftOver, Purse};
-pub use reach::{Access, Addresses, Directory, Endpoint, Reach};
+pub use reach::{Access, Addresses, Directory, Endpoint, Reach, Share};
 pub use sandbox::{AgentCode, CodeError, Sandbox, SandboxError, SandboxSettings, ToolCode};
 pub use upward::{AgentHost, PluginHost, Task, ToolHost, Waiting};
 pub use wasi::Names;

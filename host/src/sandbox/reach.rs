@@ -1,6 +1,9 @@
 //! What one run can reach outside its own memory: the effective grants, as the sandbox enforces them.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
 
 /// What one run can reach. The default reaches nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -11,7 +14,33 @@ pub struct Reach {
     pub network: Vec<Endpoint>,
     /// Environment variables with their values.
     pub environment: Vec<(String, String)>,
+    /// The part of the host's threads for file calls that it shares with others.
+    pub share: Share,
 }
+
+/// A part of the places that a host has for calls that cannot be interrupted, such as a read from a disk that hangs.
+/// Runs that have one share take no more places than that together: all runs of a session have one, so that a session
+/// whose disk hangs leaves places to the others. Clones are the same share; the default bounds nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Share(pub(super) Option<Arc<Semaphore>>);
+
+impl Share {
+    pub(super) fn of(places: usize) -> Share {
+        Share(Some(Arc::new(Semaphore::new(places))))
+    }
+}
+
+/// Shares are equal when they are one.
+impl PartialEq for Share {
+    fn eq(&self, other: &Share) -> bool {
+        match (&self.0, &other.0) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        }
+    }
+}
+
+impl Eq for Share {}
 
 /// A directory of the host, and the name under which a guest finds it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,6 +16,7 @@ use super::engine::{EngineError, Engines, Metering, PoolUse};
 use super::guest::{AgentGuest, Guest, ToolGuest};
 use super::instance::{self, AsyncCall, Returned, Run, Start};
 use super::limits::Limits;
+use super::reach::Share;
 use super::upward::{Above, AgentHost, ForAgent, ForTool, PluginHost, ToolHost};
 use super::wasi::{self, Names, Outside};
 use crate::message::ToolSpec;
@@ -35,6 +36,8 @@ pub(super) struct Shared {
     pub(super) outside: Arc<Outside>,
     /// Places for calls that hold a thread.
     pub(super) blocking: Arc<Semaphore>,
+    /// How many of those places one share has.
+    part: usize,
     /// Counts the ticks by which guests that compute change places.
     pub(super) ticks: Arc<AtomicU64>,
 }
@@ -101,11 +104,16 @@ impl Sandbox {
             outside = outside.with_resolver(Arc::new(Arc::clone(names)));
         }
         let outside = Arc::new(outside);
-        let blocking =
-            Arc::new(Semaphore::new(settings.blocking_calls.min(Semaphore::MAX_PERMITS)));
+        let places = settings.blocking_calls.min(Semaphore::MAX_PERMITS);
+        let (blocking, part) = (Arc::new(Semaphore::new(places)), places.div_ceil(2));
         Ok(Sandbox {
-            shared: Arc::new(Shared { executor, engines, loader, outside, blocking, ticks }),
+            shared: Arc::new(Shared { executor, engines, loader, outside, blocking, part, ticks }),
         })
+    }
+
+    /// A part of the places for blocking calls: half of them.
+    pub fn share(&self) -> Share {
+        Share::of(self.shared.part)
     }
 
     /// Makes an agent ready to run: compiles it if need be, checks its imports and exports, links it once.

@@ -24,8 +24,8 @@ use crate::delegation::{
 };
 use crate::message::{Failure, FailureCode};
 use crate::sandbox::{
-    ChildTask, DelegateOutcome, DelegateRequest, LimitKind, Limits, Outcome, Purse, TaskResult,
-    Waiting,
+    ChildTask, DelegateOutcome, DelegateRequest, LimitKind, Limits, Outcome, Purse, Reach,
+    TaskResult, Waiting,
 };
 use crate::work::{Kind, StopKind, Work, spawn_charged};
 
@@ -200,8 +200,9 @@ impl Caller {
             }
             toolbox = toolbox.narrowed(|name| wanted.iter().any(|wanted| wanted == name));
         }
+        let reach = plugged.effective.reach(&*plugged.environment);
         Ok(Arc::new(Agent {
-            reach: Arc::new(plugged.effective.reach(&*plugged.environment)),
+            reach: Arc::new(Reach { share: own.reach.share.clone(), ..reach }),
             plugged,
             code,
             toolbox,

@@ -9,9 +9,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
 use super::http::Answer;
+use crate::sandbox::reach::Share;
 
-/// Blocking calls of one run at work at one time. All runs share the places of the host; this keeps one whose calls are slow from
-/// taking them all.
+/// Blocking calls of one run at work at one time. All runs share the places of the host; this and the share of its session keep one
+/// whose calls are slow from taking them all.
 pub(crate) const CALLS_OF_A_RUN: usize = 8;
 
 /// A future that the gate spawns, or that it makes for somebody to wait on.
@@ -73,20 +74,40 @@ impl From<OwnedSemaphorePermit> for FilePermit {
     }
 }
 
-/// A place for one blocking call: one of the run's and one of the host's. Both are given back when dropped.
+/// The places for blocking calls that one run takes part in.
+#[derive(Debug, Clone)]
+pub(crate) struct Places {
+    run: Arc<Semaphore>,
+    share: Option<Arc<Semaphore>>,
+    host: Arc<Semaphore>,
+}
+
+impl Places {
+    /// Those of a new run.
+    pub(crate) fn new(share: &Share, host: &Arc<Semaphore>) -> Places {
+        let run = Arc::new(Semaphore::new(CALLS_OF_A_RUN));
+        Places { run, share: share.0.clone(), host: Arc::clone(host) }
+    }
+
+    /// Waits for one of each. The nearest comes first: who waits for its own calls keeps no place from the others.
+    pub(crate) async fn wait(self) -> Result<Place, Closed> {
+        let of_run = self.run.acquire_owned().await.map_err(|_| Closed)?;
+        let of_share = match self.share {
+            Some(share) => Some(share.acquire_owned().await.map_err(|_| Closed)?),
+            None => None,
+        };
+        let of_host = self.host.acquire_owned().await.map_err(|_| Closed)?;
+        Ok(Place { of_run, of_share, of_host })
+    }
+}
+
+/// A place for one blocking call: one of the run's, one of its share's and one of the host's. All are given back when
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) of_run: OwnedSemaphorePermit,
+    pub(crate) of_share: Option<OwnedSemaphorePermit>,
     pub(crate) of_host: OwnedSemaphorePermit,
-}
-
-impl Place {
-    /// Waits for both. The run's comes first: a run that waits for its own calls keeps no place from the others.
-    pub(crate) async fn wait(run: Arc<Semaphore>, host: Arc<Semaphore>) -> Result<Place, Closed> {
-        let of_run = run.acquire_owned().await.map_err(|_| Closed)?;
-        let of_host = host.acquire_owned().await.map_err(|_| Closed)?;
-        Ok(Place { of_run, of_host })
-    }
 }
 
 /// Runs `job` on the gate's pool and waits for it, and for a place before it.
@@ -176,18 +197,19 @@ impl From<Closed> for io::Error {
 mod tests {
     use super::*;
 
+    fn place(places: &Places) -> Option<Place> {
+        places.clone().wait().now_or_never().map(Result::unwrap)
+    }
+
     #[test]
     fn a_run_with_many_slow_calls_leaves_places_to_the_others() {
         let host = Arc::new(Semaphore::new(CALLS_OF_A_RUN + 1));
-        let (one, other) =
-            (Arc::new(Semaphore::new(CALLS_OF_A_RUN)), Arc::new(Semaphore::new(CALLS_OF_A_RUN)));
-        let wait = |run: &Arc<Semaphore>| Box::pin(Place::wait(run.clone(), host.clone()));
-        let mut slow: Vec<Place> =
-            (0..CALLS_OF_A_RUN).map(|_| wait(&one).now_or_never().unwrap().unwrap()).collect();
-        let mut next = wait(&one);
+        let [one, other] = [(); 2].map(|()| Places::new(&Share::default(), &host));
+        let mut slow: Vec<Place> = (0..CALLS_OF_A_RUN).map(|_| place(&one).unwrap()).collect();
+        let mut next = Box::pin(one.clone().wait());
         assert!((&mut next).now_or_never().is_none());
-        let last = wait(&other).now_or_never().unwrap().unwrap();
-        let mut third = wait(&other);
+        let last = place(&other).unwrap();
+        let mut third = Box::pin(other.wait());
         assert!((&mut third).now_or_never().is_none());
         drop(last);
         assert!((&mut third).now_or_never().is_some());
@@ -196,9 +218,31 @@ mod tests {
     }
 
     #[test]
+    fn many_runs_of_one_session_with_slow_calls_leave_places_to_the_others() {
+        let host = Arc::new(Semaphore::new(4 * CALLS_OF_A_RUN));
+        let (one, other) = (Share::of(2 * CALLS_OF_A_RUN), Share::of(2 * CALLS_OF_A_RUN));
+        let runs: Vec<Places> = (0..3).map(|_| Places::new(&one, &host)).collect();
+        let mut slow = Vec::new();
+        for run in &runs {
+            slow.extend(std::iter::from_fn(|| place(run)));
+        }
+        assert_eq!(slow.len(), 2 * CALLS_OF_A_RUN);
+        // Whoever waits for the share of its session holds nothing of the host's.
+        let _waits = runs[2].clone().wait().now_or_never();
+        assert_eq!(host.available_permits(), 2 * CALLS_OF_A_RUN);
+        let beside = Places::new(&other, &host);
+        let others: Vec<Place> = std::iter::from_fn(|| place(&beside)).collect();
+        assert_eq!(others.len(), CALLS_OF_A_RUN);
+        slow.pop();
+        assert!(place(&runs[2]).is_some());
+    }
+
+    #[test]
     fn a_wait_that_is_given_up_leaves_its_place() {
-        let (run, host) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(0)));
-        assert!(Place::wait(run.clone(), host).now_or_never().is_none());
-        assert_eq!(run.available_permits(), 1);
+        let share = Share::of(1);
+        let places = Places::new(&share, &Arc::new(Semaphore::new(0)));
+        assert!(place(&places).is_none());
+        assert_eq!(places.run.available_permits(), CALLS_OF_A_RUN);
+        assert_eq!(share.0.unwrap().available_permits(), 1);
     }
 }

@@ -32,7 +32,7 @@ mod state;
 #[cfg(test)]
 mod testing;
 
-pub(crate) use gate::{CALLS_OF_A_RUN, Closed, FilePermit, Gate, Place, Task};
+pub(crate) use gate::{Closed, FilePermit, Gate, Place, Places, Task};
 pub(crate) use http::Answer;
 pub(crate) use link::{HasWasi, add_to_linker};
 pub use network::Names;

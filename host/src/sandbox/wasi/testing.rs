@@ -12,9 +12,10 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use super::gate::{CALLS_OF_A_RUN, Closed, FilePermit, Gate, Place, Task};
+use super::gate::{Closed, FilePermit, Gate, Place, Places, Task};
 use super::http::Answer;
 use super::network::Resolver;
+use crate::sandbox::reach::Share;
 
 /// Counts and remembers; limits what a test tells it to.
 pub(super) struct TestGate {
@@ -24,7 +25,7 @@ pub(super) struct TestGate {
     pub(super) blocked: AtomicUsize,
     budget: AtomicUsize,
     print_budget: AtomicUsize,
-    calls: Arc<Semaphore>,
+    places: Places,
     /// Stands in for the places of the host.
     pub(super) blocking: Arc<Semaphore>,
     pub(super) files: Arc<Semaphore>,
@@ -32,6 +33,7 @@ pub(super) struct TestGate {
 
 impl TestGate {
     pub(super) fn new() -> Arc<TestGate> {
+        let blocking = Arc::new(Semaphore::new(64));
         Arc::new(TestGate {
             printed: Mutex::default(),
             denied: Mutex::default(),
@@ -39,8 +41,8 @@ impl TestGate {
             blocked: AtomicUsize::new(0),
             budget: AtomicUsize::new(usize::MAX),
             print_budget: AtomicUsize::new(usize::MAX),
-            calls: Arc::new(Semaphore::new(CALLS_OF_A_RUN)),
-            blocking: Arc::new(Semaphore::new(64)),
+            places: Places::new(&Share::default(), &blocking),
+            blocking,
             files: Arc::new(Semaphore::new(64)),
         })
     }
@@ -89,7 +91,7 @@ impl Gate for TestGate {
     }
 
     fn place(&self) -> Task<Result<Place, Closed>> {
-        Box::pin(Place::wait(self.calls.clone(), self.blocking.clone()))
+        Box::pin(self.places.clone().wait())
     }
 
     fn blocking(
