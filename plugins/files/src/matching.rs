@@ -11,8 +11,8 @@ use checkrein_reading::{CHUNK, Content, Regular, SAMPLE, Whole, json_len, look};
 use memchr::{memchr, memchr_iter, memrchr};
 use regex::bytes::Regex;
 
-/// A line longer than this is searched in parts.
-const LONGEST_LINE: usize = 1 << 20;
+/// A line longer than this is searched in parts: a match across the border of two is not found.
+const LONGEST_LINE: usize = 8 << 20;
 /// Lines are shown up to this many bytes.
 const SHOWN: usize = 400;
 /// So much of that lies before the match.
@@ -55,6 +55,8 @@ pub(crate) enum Outcome {
     Heavy,
     /// At the deadline.
     Late,
+    /// At the bytes that were allowed.
+    Full,
     /// At once: it is no text.
     Binary,
     /// Where the text turned into something else.
@@ -94,19 +96,22 @@ pub(crate) struct Searcher<'r> {
     /// The expression speaks of the ends of the text, so that each line must be searched alone.
     alone: bool,
     deadline: Instant,
+    /// How many bytes may still be read.
+    left: u64,
     raw: Vec<u8>,
     window: Vec<u8>,
 }
 
 impl<'r> Searcher<'r> {
-    /// A search with that expression, until that moment.
-    pub(crate) fn new(regex: &'r Regex, deadline: Instant) -> Searcher<'r> {
+    /// A search with that expression, until that moment, that reads so many bytes at most.
+    pub(crate) fn new(regex: &'r Regex, deadline: Instant, left: u64) -> Searcher<'r> {
         let pattern = regex.as_str();
         let alone = pattern.contains("\\A") || pattern.contains("\\z") || pattern.contains("-m");
         Searcher {
             regex,
             alone,
             deadline,
+            left,
             raw: vec![0; CHUNK],
             window: Vec::with_capacity(2 * CHUNK),
         }
@@ -129,6 +134,7 @@ impl<'r> Searcher<'r> {
             shown: 0,
             weight: 0,
             done: None,
+            part: Part::default(),
             hits: Hits {
                 lines: Vec::new(),
                 count: 0,
@@ -143,7 +149,11 @@ impl<'r> Searcher<'r> {
         // Where the first line that was not searched begins in the window.
         let mut from = 0;
         loop {
+            if self.left < self.raw.len() as u64 {
+                return Ok(scan.end(Outcome::Full));
+            }
             let filled = file.fill(&mut self.raw)?;
+            self.left -= filled as u64;
             let whole = if filled < self.raw.len() { Whole::Yes } else { Whole::No };
             scan.hits.bytes += filled as u64;
             let mut raw = &self.raw[..filled];
@@ -166,6 +176,7 @@ impl<'r> Searcher<'r> {
                 }
                 Some(_) => {}
             }
+            let known = self.window.len();
             match &mut stream {
                 None => self.window.extend_from_slice(raw),
                 Some(stream) => {
@@ -174,9 +185,10 @@ impl<'r> Searcher<'r> {
                     self.window.extend_from_slice(text.as_bytes());
                 }
             }
-            let end = match memrchr(b'\n', &self.window[from..]) {
+            // What was there already has no end of a line.
+            let end = match memrchr(b'\n', &self.window[known..]) {
                 _ if whole == Whole::Yes => self.window.len(),
-                Some(at) => from + at + 1,
+                Some(at) => known + at + 1,
                 None if self.window.len() - from > LONGEST_LINE => self.window.len(),
                 None => continue,
             };
@@ -211,7 +223,19 @@ struct Scan<'r> {
     shown: usize,
     weight: usize,
     done: Option<Outcome>,
+    part: Part,
     hits: Hits,
+}
+
+/// What was searched already of the line in which the next region begins.
+#[derive(Debug, Clone, Copy, Default)]
+struct Part {
+    characters: u64,
+    matched: bool,
+}
+
+fn characters(text: &[u8]) -> u64 {
+    String::from_utf8_lossy(text).chars().count() as u64
 }
 
 /// Where a match lies in the window.
@@ -232,8 +256,12 @@ impl Scan<'_> {
             from += end + 1;
             self.line += 1;
             self.shown = from;
+            self.part = Part::default();
         }
         let mut at = from;
+        if self.part.matched {
+            at = memchr(b'\n', &text[from..]).map_or(text.len(), |newline| from + newline + 1);
+        }
         let mut counted = from;
         while self.done.is_none() {
             let Some(hit) = self.next_hit(text, at) else { break };
@@ -241,10 +269,24 @@ impl Scan<'_> {
             counted = hit.line.0;
             self.pay(text, at, hit.line.0);
             self.owed = 0;
+            if hit.line.0 > from {
+                self.part = Part::default();
+            }
             self.take(text, &hit);
+            self.part.matched = true;
             at = hit.next;
         }
         if self.done.is_none() {
+            let last = memrchr(b'\n', &text[from..]).map_or(from, |newline| from + newline + 1);
+            if last > from && last != counted {
+                self.part = Part::default();
+            }
+            self.part.characters += characters(&text[last..]);
+            if last < text.len() {
+                // What comes next is the rest of this line, and the part of it that was here is no line before that.
+                self.shown = text.len();
+            }
+
             self.pay(text, at.min(text.len()), text.len());
             self.line += memchr_iter(b'\n', &text[counted..]).count() as u64;
             // A last line without an end may have matched already.
@@ -294,7 +336,7 @@ impl Scan<'_> {
         let whole = &text[hit.line.0..hit.line.1];
         let line = Line {
             line: self.line,
-            column: String::from_utf8_lossy(&whole[..hit.part.0]).chars().count() as u64 + 1,
+            column: self.part.characters + characters(&whole[..hit.part.0]) + 1,
             text: shown(whole, hit.part.0),
             before: self.before(text, hit.line.0, context),
             after: Vec::new(),
@@ -397,7 +439,8 @@ mod tests {
         let path = folder.path().join("file");
         std::fs::write(&path, text).expect("written");
         let mut file = Regular::found(&path).expect("opened");
-        let mut searcher = Searcher::new(&regex, Instant::now() + Duration::from_secs(60));
+        let mut searcher =
+            Searcher::new(&regex, Instant::now() + Duration::from_secs(60), u64::MAX);
         searcher.search(&mut file, wanted, behind).expect("searched")
     }
 
@@ -501,12 +544,28 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_line_is_searched_in_parts_and_shown_around_the_match() {
+    fn a_line_of_many_parts_is_one_line() {
+        let part = "x".repeat(LONGEST_LINE);
+        let text = format!("ä\nneedle ä {part}{part} needle {part}\nä needle\n{part}ä needle");
+        let hits = find("needle", &text, all(0), 0);
+        let places: Vec<_> = hits.lines.iter().map(|line| (line.line, line.column)).collect();
+        assert_eq!(places, [(2, 1), (3, 3), (4, LONGEST_LINE as u64 + 3)]);
+        assert_eq!(find("needle", &text, Wanted::Count, 0).count, 3);
+        let rest = find("needle", &text, all(0), 2);
+        assert_eq!(
+            rest.lines.iter().map(|line| line.column).collect::<Vec<_>>(),
+            [3, LONGEST_LINE as u64 + 3]
+        );
+    }
+
+    #[test]
+    fn a_huge_line_is_shown_around_the_match() {
         let mut text = "ä".repeat(2 << 20);
         text.push_str("needle");
         text.push_str(&"ö".repeat(1_000));
         let hits = find("needle", &text, all(0), 0);
         let line = &hits.lines[0];
+        assert_eq!(line.column, (2 << 20) + 1);
         assert!(
             line.text.starts_with('…') && line.text.ends_with('…') && line.text.contains("needle")
         );

@@ -198,7 +198,9 @@ impl Part {
             (None, Content::Text(decoding)) => decoding,
             (None, Content::Binary(kind)) => {
                 answer.binary = Some(kind.to_owned());
-                answer.notes.push("not text: ask again with `base64` if you need the bytes");
+                answer
+                    .notes
+                    .push("not text: put `\"base64\": true` beside `files` if you need the bytes");
                 return Ok(answer);
             }
         };

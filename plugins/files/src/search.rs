@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use checkrein_guest::prelude::*;
-use checkrein_reading::{Kind, Regular, Unreadable, json_len, paths};
+use checkrein_reading::{Kind, MOST_READ, Regular, Unreadable, json_len, paths};
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::filter::{Filter, Hidden, Ignored};
@@ -121,7 +121,7 @@ pub(crate) struct Answer {
     /// There may be more: call again with this as `cursor`.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
-    /// Why it stopped before the end: `max_matches`, `size` of the answer, or `time`.
+    /// Why it stopped before the end: `max_matches`, `size` of the answer, `time`, or the `bytes` that one call reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     stopped_by: Option<&'static str>,
     /// How many entries the walk did not look at, by reason.
@@ -223,13 +223,18 @@ impl Arguments {
 }
 
 pub(crate) fn search(arguments: &Arguments) -> Result<Answer, Failure> {
+    search_up_to(MOST_READ, arguments)
+}
+
+/// The same, reading so many bytes at most.
+fn search_up_to(most: u64, arguments: &Arguments) -> Result<Answer, Failure> {
     arguments.check()?;
     let regex = arguments.regex()?;
     let cursor = arguments.cursor.as_deref().map(Cursor::parse).transpose()?.unwrap_or_default();
     let deadline = Instant::now() + Duration::from_secs(u64::from(arguments.max_seconds));
     let mut searching = Searching {
         arguments,
-        searcher: Searcher::new(&regex, deadline),
+        searcher: Searcher::new(&regex, deadline, most),
         deadline,
         place: 0,
         matches: 0,
@@ -336,11 +341,24 @@ impl Searching<'_> {
             Ok(hits) => hits,
             Err(error) => return self.unreadable(path, &Unreadable::from(error)),
         };
+        let first = self.answer.bytes == 0;
         self.answer.bytes += hits.bytes;
+        if hits.outcome == Outcome::Full && !first {
+            // The next call has room for all of it.
+            return self.stop("bytes", path, Some(behind));
+        }
         match hits.outcome {
             Outcome::Binary => self.answer.binary += 1,
             Outcome::Whole | Outcome::Enough | Outcome::Heavy | Outcome::Late => {
                 self.answer.searched += 1
+            }
+            Outcome::Full => {
+                self.answer.searched += 1;
+                let why = format!(
+                    "so large that one call cannot read all of it: not searched behind line {}",
+                    hits.last_line
+                );
+                self.trouble(Trouble::new(path, why));
             }
             Outcome::TurnedBinary => {
                 self.answer.searched += 1;
@@ -362,6 +380,9 @@ impl Searching<'_> {
         }
         if outcome == Outcome::Late {
             return self.stop("time", path, Some(last));
+        }
+        if outcome == Outcome::Full {
+            return self.stop("bytes", path, None);
         }
         self.in_time(path)
     }
@@ -476,6 +497,36 @@ mod tests {
         let name = |path: &str| path.trim_start_matches(&prefix).to_owned();
         let lines = |file: &FileHits| file.lines.iter().map(|line| line.line).collect();
         answer.files.iter().map(|file| (name(&file.path), lines(file))).collect()
+    }
+
+    #[test]
+    fn more_bytes_than_one_call_reads_are_for_the_next_call() {
+        let line = "x".repeat(99);
+        let long = |lines: usize| format!("{}TODO\n", format!("{line}\n").repeat(lines));
+        let directory = tree(&[
+            ("a", &long(5_000)),
+            ("b", &long(5_000)),
+            ("c", &long(20_000)),
+            ("d", &long(1)),
+        ]);
+        let (mut cursor, mut calls) = (None::<String>, Vec::new());
+        loop {
+            let asked = json!({"pattern": "TODO", "path": directory.path(), "cursor": cursor});
+            let arguments = serde_json::from_value(asked).expect("arguments");
+            let answer = search_up_to(1 << 20, &arguments).expect("searched");
+            assert!(answer.bytes <= 1 << 20);
+            let names: Vec<String> =
+                found(directory.path(), &answer).into_iter().map(|(name, _)| name).collect();
+            calls.push((names.concat(), answer.stopped_by, answer.errors.len()));
+            cursor = answer.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        let stopped = Some("bytes");
+        let expected = [("ab", stopped, 0), ("", stopped, 1), ("d", None, 0)];
+        let expected = expected.map(|(names, by, errors)| (names.to_owned(), by, errors));
+        assert_eq!(calls, expected);
     }
 
     #[test]

@@ -17,5 +17,9 @@ pub use json::json_len;
 pub use look::{Content, Whole, look};
 pub use pieces::{CHUNK, Regular, Unreadable};
 
+/// How many bytes of files one call reads at most. A host lets 1 GiB cross its door in one run unless it is told
+/// otherwise, and ends a run that wants more, with all that it had found.
+pub const MOST_READ: u64 = 768 << 20;
+
 /// How many bytes from the beginning of a file are enough for [`look`].
 pub const SAMPLE: usize = 64 << 10;

@@ -92,7 +92,7 @@ impl Unreadable {
     pub fn reason(&self) -> String {
         match self {
             Unreadable::Directory => "is a directory".to_owned(),
-            Unreadable::Special => "is a device, a pipe or a socket, and not read".to_owned(),
+            Unreadable::Special => "is a device, a pipe or a socket, and left alone".to_owned(),
             Unreadable::Refused(why) => why.clone(),
         }
     }

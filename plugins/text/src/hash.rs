@@ -91,7 +91,8 @@ pub struct Hash;
 impl Tool for Hash {
     const NAME: &str = "hash";
     const DESCRIPTION: &str = "Computes checksums (SHA-256 and others) of a text or of many files in one call, as JSON \
-        with hexadecimal numbers. Files are read in pieces, so their size does not matter. A file that cannot be read \
+        with hexadecimal numbers. Files are read in pieces; of one with more than 768 MiB only the beginning can be \
+        hashed, with `max_bytes`. A file that cannot be read \
         has an `error`; the others are hashed all the same. To find files with the same content, compare their sizes \
         first, then hash those that agree.";
     const HINTS: &[Hint] = &[Hint::ReadOnly, Hint::Idempotent];
@@ -120,7 +121,8 @@ pub(crate) fn hash(arguments: &Arguments) -> Result<Batch<Sums>, Failure> {
         return Ok(Batch { results: vec![sums], next_path: None });
     }
     let mut buffer = vec![0; CHUNK];
-    Ok(batch::each(&arguments.paths, |path, mut file: Regular, _| {
+    let most = arguments.max_bytes.unwrap_or(u64::MAX);
+    Ok(batch::each(&arguments.paths, most, |path, mut file: Regular, _| {
         let mut hashing = Hashing::new(&arguments.algorithms);
         let mut left = arguments.max_bytes.unwrap_or(u64::MAX);
         loop {

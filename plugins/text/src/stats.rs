@@ -102,7 +102,7 @@ pub(crate) fn stats(arguments: &Arguments) -> Result<Batch<Counts>, Failure> {
     }
     let mut buffer = vec![0; CHUNK];
     let count = |path: &str, file: Regular, _| count(path, file, &mut buffer);
-    Ok(batch::each(&arguments.paths, count))
+    Ok(batch::each(&arguments.paths, u64::MAX, count))
 }
 
 fn count(path: &str, mut file: Regular, buffer: &mut [u8]) -> Result<Counts, String> {
