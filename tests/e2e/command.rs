@@ -488,6 +488,10 @@ fn checking_says_which_import_or_export_is_the_reason() -> Result {
         .with(&Plugin::agent("swapped", guest("tool")))?
         .with(&Plugin::agent("module", &b"\0asm\x01\0\0\0"[..]))?
         .with(&Plugin::agent("prose", &b"not a component at all"[..]))?
+        .with(&Plugin::agent("torn", &guest("agent")[..50_000]))?
+        .with(&Plugin::agent("noise", &guest("agent")[50_000..60_000]))?
+        .with(&Plugin::agent("empty", component("")?))?
+        .with(&Plugin::agent("huge", vec![0; 100_000_000]))?
         .with(&Plugin::tool("tool", guest("tool")))?;
     for (plugin, code, words) in [
         ("./agent", 0, vec!["would load here", "made with checkrein-guest"]),
@@ -508,6 +512,10 @@ fn checking_says_which_import_or_export_is_the_reason() -> Result {
         ),
         ("./module", 3, vec!["core WebAssembly module", "wasm32-wasip2"]),
         ("./prose", 3, vec!["not a component", "it is text"]),
+        ("./torn", 3, vec!["the component is not valid", "out of bounds"]),
+        ("./noise", 3, vec!["not a component", "no WebAssembly at all"]),
+        ("./empty", 3, vec!["does not export the function `run`"]),
+        ("./huge", 3, vec!["is larger than 64 MiB"]),
     ] {
         let checked = desk.run(&["plugin", "check", plugin])?;
         checked.is(code, &[]);

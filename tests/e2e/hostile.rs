@@ -11,7 +11,7 @@ use checkrein::model::{Reply, Scripted};
 use checkrein::sandbox::{LimitKind, Outcome};
 use checkrein::session::Session;
 use checkrein::work::{Grace, Stop};
-use checkrein_testkit::{Plugin, TestHost, TestHostBuilder, wat, within};
+use checkrein_testkit::{Plugin, TestHost, TestHostBuilder, guest, wat, within};
 
 use crate::start::{
     Beside, Result, agent, hard, host, interrupted, neighbour, soft, tool, with_agent,
@@ -216,6 +216,79 @@ async fn huge_strings_and_lists_in_both_directions() -> Result {
     assert_eq!(says(&host, "try ask for much").await?, "too-large");
     let hears = says(&host, "call tool_size {\"count\":5000000}").await?;
     assert!(hears.starts_with("limit: "), "{hears}");
+    Ok(())
+}
+
+/// What does not fit its schema never reaches a tool, and whoever called is told why.
+#[tokio::test(flavor = "multi_thread")]
+async fn arguments_that_make_no_sense() -> Result {
+    let host = crowd().build()?;
+    for (arguments, why) in [
+        ("{\"text\":\"reached\",\"count\":1", "not JSON"),
+        ("reached", "not JSON"),
+        ("{\"text\":\"\\ud800reached\",\"count\":1}", "not JSON"),
+        ("{\"text\":\"reached\",\"count\":1e999}", "not JSON"),
+        ("{\"text\":\"reached\",\"count\":1} {}", "not JSON"),
+        ("[\"reached\"]", "\"object\""),
+        ("\"reached\"", "\"object\""),
+        ("null", "\"object\""),
+        ("{\"text\":\"reached\",\"count\":\"1\"}", "`/count`"),
+        ("{\"text\":\"reached\",\"count\":-1}", "`/count`"),
+        ("{\"text\":[\"reached\"],\"count\":1}", "`/text`"),
+        ("{\"text\":\"reached\",\"count\":1,\"port\":65536}", "`/port`"),
+    ] {
+        let hears = says(&host, &format!("call tool_logs {arguments}")).await?;
+        assert!(hears.starts_with("invalid: "), "{arguments}: {hears}");
+        assert!(hears.contains(why), "{arguments}: {hears}");
+    }
+    assert!(host.logs().lines().iter().all(|line| !format!("{line:?}").contains("reached")));
+    assert_eq!(
+        says(&host, "call tool_logs {\"text\":\"reached\",\"count\":1}").await?,
+        "ok: logged"
+    );
+    host.logged("reached").await?;
+    host.is_idle()
+}
+
+/// Bytes that were a component and are not quite one any more: refused with a reason, or run to some end.
+#[tokio::test(flavor = "multi_thread")]
+async fn components_with_a_few_wrong_bytes() -> Result {
+    let honest = guest("agent");
+    // The same bytes in every run of the test.
+    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = move |below: usize| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        usize::try_from(seed % below as u64).unwrap_or_default()
+    };
+    let (mut refused, mut ran) = (0, 0);
+    for round in 0..16 {
+        let mut bytes = honest.to_vec();
+        if round % 4 == 0 {
+            bytes.truncate(random(honest.len()));
+        } else {
+            for _ in 0..1 << (round % 4) {
+                let at = random(bytes.len());
+                bytes[at] = u8::try_from(random(256))?;
+            }
+        }
+        let host =
+            host().plugin(Plugin::agent("agent", bytes).limits("wall-time = \"5s\"")).build()?;
+        match host.session("agent").await {
+            Err(error) => {
+                let words = format!("{error:#}");
+                assert!(words.starts_with("could not load the agent `agent`"), "{words}");
+                refused += 1;
+            }
+            Ok(session) => {
+                within("some end", session.prompt("say done", "")?.ended()).await?;
+                ran += 1;
+            }
+        }
+        host.is_idle()?;
+    }
+    assert!(refused >= 4, "{refused} were refused, {ran} ran");
     Ok(())
 }
 

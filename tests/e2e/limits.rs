@@ -273,14 +273,17 @@ async fn a_request_asks_for_no_more_tokens_than_are_left() -> Result {
 }
 
 /// An answer costs what was said of it while it came, also when it broke off; and about what it has in bytes when
-/// nothing was said.
+/// nothing was said. A request that nobody began to answer costs nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn model_tokens_count_whatever_becomes_of_the_answer() -> Result {
     let broken = Reply::new().text("half").usage(30, 31).fail(FailureCode::Failed, "it broke off");
+    let refused = Reply::new().fail(FailureCode::Busy, "not now");
     let silent = Reply::new().text("m".repeat(4_000)).usage(0, 0);
-    for (reply, goal, used) in
-        [(broken, "try ask anything", 61..62), (silent, "ask anything", 1_000..1_100)]
-    {
+    for (reply, goal, used) in [
+        (broken, "try ask anything", 61..62),
+        (silent, "ask anything", 1_000..1_100),
+        (refused, "try ask anything", 0..1),
+    ] {
         let model = Scripted::new("model", [reply]);
         let report = run_on(host().plugin(agent()).model(model), goal).await?;
         assert_eq!(report.outcome, Outcome::Completed(()));

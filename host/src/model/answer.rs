@@ -1,6 +1,6 @@
 //! What comes back from a model: deltas while it speaks, and the whole answer at the end.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::message::{Message, Usage};
@@ -48,17 +48,39 @@ pub struct Response {
 /// What a request has used so far, as far as its endpoint has said. Written by whoever reads the stream, and read by
 /// whoever bills the request, also when it was given up. Clones share the figure.
 #[derive(Debug, Clone, Default)]
-pub struct Spent(Arc<Mutex<Usage>>);
+pub struct Spent(Arc<Mutex<Said>>);
+
+/// What was said of a request. The lock is held for a look.
+#[derive(Debug, Clone, Copy, Default)]
+struct Said {
+    usage: Usage,
+    refused: bool,
+}
 
 impl Spent {
     /// The newest figure.
     pub fn set(&self, usage: Usage) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = usage;
+        self.lock().usage = usage;
+    }
+
+    /// Nobody began to answer the request: without a figure it costs nothing.
+    pub fn refused(&self) {
+        self.lock().refused = true;
     }
 
     /// The newest figure; zeros when there was none.
     pub fn get(&self) -> Usage {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lock().usage
+    }
+
+    /// Whether it costs nothing.
+    pub fn is_free(&self) -> bool {
+        let said = *self.lock();
+        said.refused && said.usage.total() == 0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Said> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

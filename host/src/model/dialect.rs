@@ -145,3 +145,91 @@ pub(super) fn complaint(body: &Value) -> Option<&str> {
         .flatten()
         .find_map(Value::as_str)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::super::sse::Decoder;
+    use super::*;
+
+    /// What an endpoint sends for an answer with text and two calls.
+    fn honest(dialect: Dialect) -> Vec<u8> {
+        let events = match dialect {
+            Dialect::OpenAi => {
+                let delta = |delta: Value, finish: Value| json!({ "model": "m", "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] });
+                let call = |index: u64, part: Value| json!({ "tool_calls": [{ "index": index, "id": format!("c{index}"), "function": part }] });
+                vec![
+                    delta(json!({ "content": "text ü" }), Value::Null),
+                    delta(call(0, json!({ "name": "a", "arguments": "{\"x\"" })), Value::Null),
+                    delta(call(0, json!({ "arguments": ":1}" })), Value::Null),
+                    delta(call(1, json!({ "name": "b", "arguments": "" })), json!("tool_calls")),
+                    json!({ "choices": [], "usage": { "prompt_tokens": 3, "completion_tokens": 4 } }),
+                ]
+            }
+            Dialect::Anthropic => vec![
+                json!({ "type": "message_start", "message": { "model": "m", "usage": { "input_tokens": 3, "output_tokens": 1 } } }),
+                json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "text", "text": "" } }),
+                json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "text_delta", "text": "text ü" } }),
+                json!({ "type": "content_block_start", "index": 1, "content_block": { "type": "tool_use", "id": "c", "name": "a", "input": {} } }),
+                json!({ "type": "content_block_delta", "index": 1, "delta": { "type": "input_json_delta", "partial_json": "{\"x\":1}" } }),
+                json!({ "type": "content_block_stop", "index": 1 }),
+                json!({ "type": "message_delta", "delta": { "stop_reason": "tool_use" }, "usage": { "output_tokens": 4 } }),
+                json!({ "type": "message_stop" }),
+            ],
+        };
+        let mut body: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+        if dialect == Dialect::OpenAi {
+            body.push_str("data: [DONE]\n\n");
+        }
+        body.into_bytes()
+    }
+
+    /// Everything that a body gives, in pieces of that many bytes, up to the first fault or the end of the answer.
+    fn read(dialect: Dialect, body: &[u8], piece: usize) -> Result<Vec<Delta>, Fault> {
+        let (mut decoder, mut reader) = (Decoder::default(), dialect.reader());
+        let mut deltas = VecDeque::new();
+        for piece in body.chunks(piece) {
+            decoder.feed(piece)?;
+            while let Some(event) = decoder.next() {
+                reader.event(&event, &mut deltas)?;
+                if let Some(Delta::Done(_)) = deltas.back() {
+                    return Ok(deltas.into());
+                }
+            }
+        }
+        reader.end(&mut deltas)?;
+        Ok(deltas.into())
+    }
+
+    const BOTH: [Dialect; 2] = [Dialect::OpenAi, Dialect::Anthropic];
+
+    proptest! {
+        /// Whatever an endpoint sends, reading it ends with an answer or a fault; and an answer is never half of one.
+        #[test]
+        fn no_stream_does_harm(
+            noise in proptest::collection::vec(any::<u8>(), 0..300),
+            at in any::<prop::sample::Index>(),
+            byte in any::<u8>(),
+            piece in 1_usize..80,
+        ) {
+            for dialect in BOTH {
+                let honest = honest(dialect);
+                let whole = read(dialect, &honest, honest.len()).unwrap();
+                prop_assert_eq!(&read(dialect, &honest, piece).unwrap(), &whole);
+                read(dialect, &noise, piece).ok();
+                let at = at.index(honest.len());
+                let mut changed = honest.clone();
+                changed[at] = byte;
+                read(dialect, &changed, piece).ok();
+                changed.splice(at..at, noise.iter().copied());
+                read(dialect, &changed, piece).ok();
+                if let Ok(deltas) = read(dialect, &honest[..at], piece) {
+                    let Some(Delta::Done(response)) = deltas.last() else { panic!("{deltas:?}") };
+                    prop_assert_eq!(response.message.tool_calls.len(), 2);
+                }
+            }
+        }
+    }
+}

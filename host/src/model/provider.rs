@@ -166,6 +166,24 @@ pub enum ModelError {
 }
 
 impl ModelError {
+    /// Whether the request was refused, or never arrived, so that no endpoint charges for it.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            ModelError::Invalid { .. }
+            | ModelError::Rejected { .. }
+            | ModelError::Unauthorized { .. }
+            | ModelError::RateLimited { .. }
+            | ModelError::ServerFailed { .. }
+            | ModelError::Unreachable { .. }
+            | ModelError::Unscripted { .. }
+            | ModelError::Scripted { .. } => true,
+            ModelError::TimedOut { .. }
+            | ModelError::Broken { .. }
+            | ModelError::Malformed { .. }
+            | ModelError::TooLarge { .. } => false,
+        }
+    }
+
     /// The code under which a guest sees this.
     pub fn code(&self) -> FailureCode {
         match self {

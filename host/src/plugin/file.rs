@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use cap_std::fs::Dir;
 
+use super::amounts::Size;
 use super::text::shown;
 
 /// Reads a file that the operator named.
@@ -161,7 +162,7 @@ pub enum FileError {
         path: PathBuf,
     },
     /// It is larger than what is read.
-    #[error("{} is larger than {most} bytes, and so is not read", shown(path))]
+    #[error("{} is larger than {}, and so is not read", shown(path), Size(*most))]
     TooLarge {
         /// The file.
         path: PathBuf,

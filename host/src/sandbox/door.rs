@@ -159,6 +159,9 @@ impl Bill {
 
 impl Drop for Bill {
     fn drop(&mut self) {
+        if self.spent.is_free() {
+            return;
+        }
         let said = self.spent.get();
         // Some say what they wrote so far and nothing of what they read.
         let used =

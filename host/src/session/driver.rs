@@ -106,7 +106,12 @@ impl Driver {
                     }
                     Some(Ok(Delta::Used(usage))) => spent.set(usage),
                     Some(Ok(Delta::Done(response))) => break Ok(response),
-                    Some(Err(error)) => break Err(failure_of(&error)),
+                    Some(Err(error)) => {
+                        if error.is_refusal() {
+                            spent.refused();
+                        }
+                        break Err(failure_of(&error));
+                    }
                     None => {
                         break Err(Failure::new(
                             FailureCode::Failed,
@@ -158,7 +163,10 @@ impl AgentHost for Driver {
     }
 
     fn complete(&self, request: Request, spent: Spent) -> Waiting<Response> {
-        self.ask(request, spent).unwrap_or_else(|failure| std::future::ready(Err(failure)).boxed())
+        self.ask(request, spent.clone()).unwrap_or_else(|failure| {
+            spent.refused();
+            std::future::ready(Err(failure)).boxed()
+        })
     }
 
     fn tools(&self) -> Result<Vec<ToolSpec>, Failure> {

@@ -98,8 +98,8 @@ impl Checked {
             Ok(interfaces) => interfaces,
             // The compiler knows more about what it may be in place of a component.
             Err(error) => match load(host, plugin, &component).await {
-                Err(CodeError::Load(why)) => return self.fails("component", chain(&why)),
-                Err(_) | Ok(()) => return self.fails("component", chain(&error)),
+                Err(CodeError::Load(why)) => return self.fails("contents", chain(&why)),
+                Err(_) | Ok(()) => return self.fails("contents", chain(&error)),
             },
         };
         let began = Instant::now();
