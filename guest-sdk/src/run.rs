@@ -129,10 +129,11 @@ impl Run {
     }
 
     /// Calls several tools at once and waits for all of them. One result for each call, in the order of the
-    /// calls; a tool that fails is a result, not a failure of this method.
+    /// calls; a tool that fails is a result, not a failure of this method. So many as the limit `calls-in-flight`
+    /// says are at work at one time; the others wait for their turn.
     ///
     /// # Errors
-    /// `interrupted`, or `limit` when there are more calls than may be at work at one time.
+    /// `interrupted`; `too-large` when the results are too much together.
     pub fn call(&self, calls: impl AsRef<[ToolCall]>) -> Result<Vec<ToolResult>, Failure> {
         self.host.call(calls.as_ref())
     }

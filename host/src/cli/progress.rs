@@ -85,7 +85,8 @@ impl Progress {
         let mut parts =
             vec![format!("{} in {}", report.outcome.status(), text::time(used.wall_time))];
         if self.answered > 0 {
-            parts.push(format!("{} tool calls", text::count(self.answered)));
+            let calls = if self.answered == 1 { "tool call" } else { "tool calls" };
+            parts.push(format!("{} {calls}", text::count(self.answered)));
         }
         if used.model_tokens > 0 {
             parts.push(format!("{} tokens", text::count(used.model_tokens)));

@@ -18,7 +18,7 @@ use super::program;
 use crate::delegation::{DelegationLimits, Hooks, Recorder, Scheduler, Slots};
 use crate::error::{Error, ErrorKind};
 use crate::model::{Lookup, Models, Provider, ProviderConfig};
-use crate::plugin::{self, Catalogue, Configuration, Embedded, Name};
+use crate::plugin::{self, Catalogue, Configuration, Embedded, ModelName, Name};
 use crate::sandbox::{
     Cache, CompileLimits, Compiler, EngineSettings, Engines, Loader, Names, Pool, Sandbox,
     SandboxSettings, check_caps,
@@ -198,7 +198,9 @@ impl HostBuilder {
             machine("a host must be built inside a tokio runtime")(error.into())
         })?;
         let configuration = self.configuration;
-        let models = models(&configuration, self.models, self.default_model, &self.environment)?;
+        let described = described(&configuration)?;
+        let models =
+            models(&configuration, &described, self.models, self.default_model, &self.environment);
         let (catalogue, named) = catalogue(&configuration, &self.embedded, &self.named)?;
 
         check_ceilings(&configuration, &catalogue)?;
@@ -218,7 +220,8 @@ impl HostBuilder {
             Compilation::InProcess => Compiler::in_process(limits),
         };
         let cache = self.cache.or_else(|| configuration.cache_directory.clone());
-        let guards = Guards::new(self.guarded, cache.as_deref(), &configuration, &catalogue);
+        let guards =
+            Guards::new(self.guarded, cache.as_deref(), &configuration, &described, &catalogue);
         let cache = cache.and_then(|folder| Cache::open_or_warn(folder, Cache::USUAL_BYTES));
         let loader = Loader::new(engines.clone(), compiler, cache);
 
@@ -347,37 +350,38 @@ impl Lookup for Finds<'_> {
 /// not keep the others from working. Whoever asks for it hears that there is no such model.
 fn models(
     configuration: &Configuration,
+    described: &[(ModelName, ProviderConfig)],
     given: Vec<Arc<dyn Provider>>,
     default: Option<String>,
     environment: &Environment,
-) -> Result<Models, Error> {
-    let wrong = |attempt: String, error: Box<dyn std::error::Error + Send + Sync>| {
-        Error::because(ErrorKind::Configuration, attempt, error)
-    };
+) -> Models {
     let mut models = Models::new();
-    for name in configuration.models() {
-        let described: Option<ProviderConfig> =
-            configuration.model(name.as_str()).map_err(|error| {
-                wrong(
-                    format!("could not read the model `{name}` of the configuration"),
-                    error.into(),
-                )
-            })?;
+    for (name, described) in described {
         let finds = Finds(environment, configuration.folder());
-        match described.map(|described| described.open(name.as_str(), &finds)) {
-            Some(Ok(provider)) => models = models.with(provider),
-            Some(Err(error)) => {
-                tracing::warn!(model = %name, error = %error, "the model is left out")
-            }
-            None => {}
+        match described.open(name.as_str(), &finds) {
+            Ok(provider) => models = models.with(provider),
+            Err(error) => tracing::warn!(model = %name, error = %error, "the model is left out"),
         }
     }
     for provider in given {
         models = models.with(provider);
     }
     let default = default.or_else(|| configuration.default_model.as_ref().map(ToString::to_string));
-    Ok(match default {
+    match default {
         Some(default) => models.with_default(default),
         None => models,
-    })
+    }
+}
+
+/// What the configuration says of its models.
+fn described(configuration: &Configuration) -> Result<Vec<(ModelName, ProviderConfig)>, Error> {
+    let mut all = Vec::new();
+    for name in configuration.models() {
+        let described = configuration.model(name.as_str()).map_err(|error| {
+            let attempt = format!("could not read the model `{name}` of the configuration");
+            Error::because(ErrorKind::Configuration, attempt, error)
+        })?;
+        all.extend(described.map(|described| (name.clone(), described)));
+    }
+    Ok(all)
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind};
 use crate::model::ProviderConfig;
-use crate::plugin::{Catalogue, Configuration, SecretSource, Source, printable};
+use crate::plugin::{Catalogue, Configuration, ModelName, SecretSource, Source, printable};
 use crate::sandbox::Access;
 
 /// All guarded places of a host.
@@ -39,13 +39,14 @@ impl Guards {
         own: Vec<(String, PathBuf)>,
         cache: Option<&Path>,
         configuration: &Configuration,
+        models: &[(ModelName, ProviderConfig)],
         catalogue: &Catalogue,
     ) -> Guards {
         let mut guards = Guards(Vec::new());
         for (what, path) in own {
             guards.add(what, path);
         }
-        guards.configuration(configuration);
+        guards.configuration(configuration, models);
         if let Some(cache) = cache {
             guards.add("compiled code", cache);
             guards.hint(" (`cache-directory` in the configuration)");
@@ -72,17 +73,19 @@ impl Guards {
     }
 
     /// The folder of the file itself, and the keys of its models.
-    fn configuration(&mut self, configuration: &Configuration) {
+    fn configuration(
+        &mut self,
+        configuration: &Configuration,
+        models: &[(ModelName, ProviderConfig)],
+    ) {
         let folder = configuration.folder();
         // Without a folder it is the default, or was never in a file.
         if !folder.as_os_str().is_empty() {
             self.add("the configuration", folder);
             self.0.iter_mut().last().into_iter().for_each(|last| last.extent = Extent::Surface);
         }
-        for name in configuration.models() {
-            let described: Option<ProviderConfig> =
-                configuration.model(name.as_str()).ok().flatten();
-            if let Some(path) = described.and_then(|described| described.key_file) {
+        for (name, described) in models {
+            if let Some(path) = &described.key_file {
                 self.add(format!("the key of the model `{name}`"), folder.join(path));
             }
         }
@@ -182,7 +185,9 @@ mod tests {
         let configuration = Configuration::parse(TEXT, &home.join("etc/operator.toml")).unwrap();
         let own = vec![("the list".to_owned(), home.join("own/list"))];
         let cache = home.join("cache");
-        let guards = Guards::new(own, Some(&cache), &configuration, &Catalogue::default());
+        let main = configuration.model("main").unwrap().unwrap();
+        let models = [("main".parse().unwrap(), main)];
+        let guards = Guards::new(own, Some(&cache), &configuration, &models, &Catalogue::default());
         let directory = home.join(directory);
         assert!(guards.check([(&*directory, Access::Read)]).is_ok());
         let refused = guards.check([(&*directory, Access::ReadWrite)]).err()?;
