@@ -17,9 +17,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use checkrein::model::{Reply, Scripted};
-use checkrein::sandbox::{Limits, Run};
+use checkrein::sandbox::{Limits, Pool, Run};
 use checkrein::session::{Session, Turn};
-use checkrein::work::{Stop, Tree};
+use checkrein::work::{Activity, Stop, Tree};
 use checkrein::{Compilation, Host};
 use checkrein_testkit::guest;
 use side::bare::{self, Flags};
@@ -66,7 +66,7 @@ fn main() {
                 let code = control
                     .block_on(ours.sandbox.load_agent(Arc::clone(&bytes), &limits))
                     .expect("it loads");
-                measure(&control, &ours.tree, *live, 1, || Live::Run(ours.start(&code, goal)))
+                measure(&control, &ours.tree, *live, 1, |_| Live::Run(ours.start(&code, goal)))
             };
             // Bare wasmtime has no tools and no models of its own; the last two kinds compare with a plain wait.
             let bare_goal = if matches!(goal, "model" | "tool") { "park" } else { goal };
@@ -119,17 +119,22 @@ fn measure_sessions(control: &Runtime, goal: &str, live: usize) -> (Samples, Nei
     let home = tempfile::tempdir().expect("a folder");
     side::plugins(home.path());
     let stalled = Scripted::new("stalled", [Reply::new().text("a beginning").stall().repeat()]);
+    // A turn in a tool call is two runs.
+    let runs_each = if goal == "tool" { 2 } else { 1 };
     let host = Host::builder(Compilation::InProcess)
         .without_first_party()
         .plugin(home.path().join("bench"))
         .plugin(home.path().join("caller"))
         .model(Arc::new(stalled))
+        .pool(Pool::Slots(2_400))
         .build()
         .expect("a host");
-    // A turn in a tool call is two runs.
-    let runs_each = if goal == "tool" { 2 } else { 1 };
-    measure(control, host.tree(), live, runs_each, || {
-        let session = control.block_on(host.session("caller").open()).expect("a session");
+    // Opened before anything spins: each asks the tool component which tools it has, in a run that would stand in line.
+    let sessions: Vec<Session> = (0..seats(live))
+        .map(|_| control.block_on(host.session("caller").open()).expect("a session"))
+        .collect();
+    measure(control, host.tree(), live, runs_each, |seat| {
+        let session = sessions.get(seat).expect("a session for each seat").clone();
         let turn = session.prompt(goal, "").expect("the session is idle");
         Live::Turn(session, turn)
     })
@@ -141,45 +146,56 @@ fn samples(live: usize) -> usize {
     most.min(live.max(most / 3))
 }
 
-/// Keeps `live` guests running, stops them one after the other, and puts a new one in place of each.
+/// How many are stopped, one after the other, before others are put in their places: beside many that spin it takes
+/// seconds until a new one has had its first turn.
+fn in_a_row(live: usize) -> usize {
+    (live / 10).max(1)
+}
+
+/// How many run at the beginning of a row, so that `live` of them run at its last stop.
+fn seats(live: usize) -> usize {
+    live + in_a_row(live) - 1
+}
+
+/// Keeps at least `live` guests running and stops them one after the other.
 fn measure(
     control: &Runtime,
     tree: &Tree,
     live: usize,
     runs_each: usize,
-    start: impl Fn() -> Live,
+    start: impl Fn(usize) -> Live,
 ) -> (Samples, Neighbours) {
-    let mut all: Vec<Live> = (0..live).map(|_| start()).collect();
-    started(tree, live * runs_each);
+    let mut all: Vec<(usize, Live)> = (0..seats(live)).map(|seat| (seat, start(seat))).collect();
+    started(tree, all.len() * runs_each);
     let neighbours = control.block_on(neighbours());
     let mut stops = Vec::new();
-    for n in 0..samples(live) {
-        let one = all.swap_remove(n * 7 % all.len());
-        stops.push(
-            control.block_on(control.spawn(one.stopped(tree.clone()))).expect("it is measured"),
-        );
-        all.push(start());
-        started(tree, live * runs_each);
+    while stops.len() < samples(live) {
+        let mut free = Vec::new();
+        for _ in 0..in_a_row(live) {
+            let (seat, one) = all.swap_remove(stops.len() * 7 % all.len());
+            let stopped = control.spawn(one.stopped(tree.clone()));
+            stops.push(control.block_on(stopped).expect("it is measured"));
+            free.push(seat);
+        }
+        all.extend(free.into_iter().map(|seat| (seat, start(seat))));
+        started(tree, all.len() * runs_each);
     }
-    for one in all {
+    for (_, one) in all {
         control.block_on(one.stopped(tree.clone()));
     }
     (Samples::new(stops), neighbours)
 }
 
-/// Gives every guest a moment on a processor.
+/// Waits until the code of that many guests has been entered.
 fn started(tree: &Tree, live: usize) {
     let until = Instant::now() + Duration::from_secs(60);
     let begun = |tree: &Tree| {
-        let doing = tree.executions(tree.root());
-        doing
-            .iter()
-            .filter(|node| {
-                node.activity.as_ref().is_some_and(|activity| activity.what != "starting")
-            })
-            .count()
+        let nodes = tree.executions(tree.root());
+        let is_begun = |activity: &Activity| activity.what != "starting";
+        nodes.iter().filter(|node| node.activity.as_ref().is_some_and(is_begun)).count()
     };
-    while begun(tree) < live && Instant::now() < until {
+    while begun(tree) < live {
+        assert!(Instant::now() < until, "{} of {live} guests have begun", begun(tree));
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -189,7 +205,7 @@ fn started(tree: &Tree, live: usize) {
 fn measure_bare(bytes: &[u8], goal: &str, live: usize) -> Samples {
     let guests = runtime(2);
     let engines = checkrein::sandbox::Engines::new(&checkrein::sandbox::EngineSettings {
-        pool: checkrein::sandbox::Pool::Slots(2_048),
+        pool: Pool::Slots(2_048),
     })
     .expect("an engine");
     let engine = engines.plain().clone();

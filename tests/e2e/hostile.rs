@@ -10,7 +10,7 @@ use checkrein::ErrorKind;
 use checkrein::model::{Reply, Scripted};
 use checkrein::sandbox::{LimitKind, Outcome};
 use checkrein::session::Session;
-use checkrein::work::{Grace, Stop};
+use checkrein::work::{Grace, NodeView, Stop};
 use checkrein_testkit::{Plugin, TestHost, TestHostBuilder, guest, wat, within};
 
 use crate::start::{
@@ -90,6 +90,12 @@ async fn many_guests_that_spin() -> Result {
         let session = host.session("agent").await?;
         turns.push((session.prompt("spin", "")?, session));
     }
+    let computes =
+        |node: &NodeView| node.activity.as_ref().is_some_and(|doing| doing.what == "computing");
+    host.until("each has its turn", |nodes| {
+        nodes.iter().filter(|node| computes(node)).count() == 24
+    })
+    .await?;
     let beside = Beside::start(&host).await?;
     beside.finishes(&host).await?;
     for (_, session) in &turns {

@@ -226,13 +226,12 @@ fn govern<H: Above>(
                 if stop.is_hard() {
                     return Err(Ends::Stopped.into());
                 }
-                meter.set_in_host(true);
                 if metered && let Ok(left) = context.get_fuel() {
                     meter.set_fuel_left(left);
                 }
             }
             CallHook::ReturningFromHost => {
-                meter.set_in_host(false);
+                meter.enters_guest();
                 if metered
                     && let Ok(left) = context.get_fuel()
                     && let Some(left) = meter.fuel_after_call(left)
@@ -240,7 +239,9 @@ fn govern<H: Above>(
                     context.set_fuel(left)?;
                 }
             }
-            CallHook::CallingWasm | CallHook::ReturningFromWasm => {}
+            // A guest's code is also entered inside a host call, to allocate what the host has for it.
+            CallHook::CallingWasm => meter.enters_guest(),
+            CallHook::ReturningFromWasm => {}
         }
         Ok(())
     });

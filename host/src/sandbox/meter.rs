@@ -1,11 +1,18 @@
 //! What one run has used, counted where it is used and read by whoever wants to know.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::limits::{LimitKind, Limits, Reached, ReachedCell};
 use crate::work::{BudgetUse, Gauge};
+
+/// Nothing of the guest's code has run yet.
+const STARTING: u8 = 0;
+/// The guest's own code runs, or waits for a processor.
+const IN_GUEST: u8 = 1;
+/// The guest is inside a host call.
+const IN_HOST: u8 = 2;
 
 /// The counters of one run beside their limits. Outlives the store, so that a run that was cut can still say
 /// what it had used.
@@ -25,8 +32,8 @@ pub(super) struct Meter {
     log_bytes: AtomicU64,
     model_tokens: AtomicU64,
     calls: AtomicU64,
-    /// The guest is inside a host call.
-    in_host: AtomicBool,
+    /// Where the run is: [`STARTING`], [`IN_GUEST`] or [`IN_HOST`].
+    place: AtomicU8,
     last_call: Mutex<&'static str>,
     /// The limits that the guest came up against.
     reached: ReachedCell,
@@ -50,8 +57,8 @@ impl Meter {
             log_bytes: AtomicU64::new(0),
             model_tokens: AtomicU64::new(0),
             calls: AtomicU64::new(0),
-            in_host: AtomicBool::new(false),
-            last_call: Mutex::new("starting"),
+            place: AtomicU8::new(STARTING),
+            last_call: Mutex::default(),
             reached: ReachedCell::default(),
             refused: ReachedCell::default(),
         }
@@ -87,15 +94,16 @@ impl Meter {
         }
     }
 
-    /// Records a call of a host function.
+    /// Records a call of a host function. The engine's own detours, such as giving up the processor, are none.
     pub(super) fn record(&self, call: &'static str) {
         self.calls.store(self.calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         *self.last_call.lock().unwrap_or_else(PoisonError::into_inner) = call;
+        self.place.store(IN_HOST, Ordering::Relaxed);
     }
 
-    /// The guest goes into the host, or comes back.
-    pub(super) fn set_in_host(&self, in_host: bool) {
-        self.in_host.store(in_host, Ordering::Relaxed);
+    /// The guest's code is entered, or gone on with after a host call.
+    pub(super) fn enters_guest(&self) {
+        self.place.store(IN_GUEST, Ordering::Relaxed);
     }
 
     /// Adds to the bytes that crossed the door.
@@ -163,10 +171,10 @@ impl Meter {
     }
 
     pub(super) fn doing_now(&self) -> &'static str {
-        if self.in_host.load(Ordering::Relaxed) {
-            *self.last_call.lock().unwrap_or_else(PoisonError::into_inner)
-        } else {
-            "computing"
+        match self.place.load(Ordering::Relaxed) {
+            STARTING => "starting",
+            IN_HOST => *self.last_call.lock().unwrap_or_else(PoisonError::into_inner),
+            _ => "computing",
         }
     }
 
@@ -325,5 +333,22 @@ impl wasmtime::ResourceLimiter for Limiter {
             .table_elements
             .fetch_sub(std::mem::take(&mut self.last) as u64, Ordering::Relaxed);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_starting_until_its_guest_is_entered() {
+        let meter = Meter::new(Limits::default());
+        assert_eq!(meter.doing_now(), "starting");
+        meter.enters_guest();
+        assert_eq!(meter.doing_now(), "computing");
+        meter.record("run.sleep");
+        assert_eq!(meter.doing_now(), "run.sleep");
+        meter.enters_guest();
+        assert_eq!(meter.doing_now(), "computing");
     }
 }
