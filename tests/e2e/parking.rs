@@ -1,6 +1,8 @@
 //! Rule S11: a hard stop ends a guest in every import of both worlds, whether the guest waits in it or calls it
 //! without end. The imports are read from the WIT, so that a new one without a case here fails.
 
+mod wasi;
+
 use std::collections::BTreeMap;
 
 use anyhow::Context;
@@ -47,19 +49,6 @@ const AGENT: [(&str, Case); 21] = [
 
 const TOOL: [(&str, Case); 4] =
     [("config.get", Loops), ("config.keys", Loops), ("log.write", Loops), ("secrets.get", Loops)];
-
-/// What of WASI a guest can wait in, and some of what it can call for ever. The sockets are among the hostile guests.
-const WASI: [(&str, Case); 9] = [
-    ("wasi:io/poll.pollable.block", Waits("call tool_sleep {\"text\":\"block\"}", "wasi:io/poll")),
-    ("wasi:io/poll.poll", Waits("call tool_sleep {\"text\":\"poll\"}", "wasi:io/poll")),
-    ("std::thread::sleep", Waits("call tool_sleep {\"text\":\"std\"}", "wasi:io/poll")),
-    ("wasi:io/poll", Loops),
-    ("wasi:clocks/monotonic-clock.now", Loops),
-    ("wasi:random/random", Loops),
-    ("wasi:cli/stderr", Loops),
-    ("wasi:filesystem/preopens", Loops),
-    ("wasi:filesystem/types", Loops),
-];
 
 /// A host in which no limit ends a loop before a stop does.
 fn crowd(limits: &str) -> Result<TestHost> {
@@ -136,11 +125,5 @@ async fn an_agent_with_fuel_is_stopped_in_every_import_of_its_world() -> Result 
 async fn a_tool_is_stopped_in_every_import_of_its_world() -> Result {
     covers(World::Tool, &TOOL)?;
     stop_in_each(&crowd("")?, &TOOL, |import| format!("call tool_loop {{\"text\":\"{import}\"}}"))
-        .await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_tool_is_stopped_in_whatever_it_can_wait_for_of_wasi() -> Result {
-    stop_in_each(&crowd("")?, &WASI, |import| format!("call tool_loop {{\"text\":\"{import}\"}}"))
         .await
 }

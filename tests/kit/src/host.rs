@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use checkrein::delegation::{Recorder, Scheduler};
 use checkrein::model::Provider;
 use checkrein::plugin::Configuration;
-use checkrein::sandbox::{Pool, PoolUse};
+use checkrein::sandbox::{Names, Pool, PoolUse};
 use checkrein::session::{Checkpoints, Session, TurnReport};
 use checkrein::work::{Kind, NodeView};
 use checkrein::{Compilation, Host, HostBuilder, SessionBuilder};
@@ -39,6 +39,7 @@ pub struct TestHostBuilder {
     checkpoints: Option<Arc<dyn Checkpoints>>,
     scheduler: Option<Arc<dyn Scheduler>>,
     recorder: Option<Arc<dyn Recorder>>,
+    names: Option<Arc<dyn Names>>,
     first_party: bool,
 }
 
@@ -66,6 +67,7 @@ impl TestHost {
             checkpoints: None,
             scheduler: None,
             recorder: None,
+            names: None,
             first_party: false,
         }
     }
@@ -250,6 +252,12 @@ impl TestHostBuilder {
         self
     }
 
+    /// Has guests' host names looked up by somebody else than the operating system.
+    pub fn names(mut self, names: Arc<dyn Names>) -> Self {
+        self.names = Some(names);
+        self
+    }
+
     /// Has somebody else hear of the checkpoints.
     pub fn checkpoints(mut self, checkpoints: impl Checkpoints + 'static) -> Self {
         self.checkpoints = Some(Arc::new(checkpoints));
@@ -301,6 +309,9 @@ impl TestHostBuilder {
         }
         if let Some(recorder) = self.recorder {
             builder = builder.recorder(recorder);
+        }
+        if let Some(names) = self.names {
+            builder = builder.names(names);
         }
         if !self.first_party {
             builder = builder.without_first_party();

@@ -42,4 +42,4 @@ pub use plugin::Plugin;
 pub use process::Footprint;
 pub use random::Random;
 pub use wait::{PATIENCE, within};
-pub use wit::{World, imports};
+pub use wit::{World, imports, wasi};

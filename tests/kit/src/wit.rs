@@ -1,8 +1,9 @@
 //! What the worlds of the WIT package import, read from the package itself.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use wit_parser::{Resolve, WorldItem};
 
 /// The two worlds.
@@ -45,4 +46,45 @@ pub fn imports(world: World) -> Result<Vec<String>> {
     }
     functions.sort();
     Ok(functions)
+}
+
+/// The functions of every interface of WASI 0.2 that wasmtime knows, as `wasi:package/interface.function`, sorted. What is
+/// unstable is not among them.
+///
+/// # Errors
+///
+/// When the packages of wasmtime cannot be found or read.
+pub fn wasi() -> Result<Vec<String>> {
+    let mut resolve = Resolve::default();
+    resolve.push_dir(wasmtime_wasi_http()?.join("wit"))?;
+    let mut functions = Vec::new();
+    for (_, interface) in &resolve.interfaces {
+        let (Some(package), Some(name)) = (interface.package, interface.name.as_deref()) else {
+            continue;
+        };
+        let package = &resolve.packages[package].name;
+        let called =
+            |function: &String| format!("{}:{}/{name}.{function}", package.namespace, package.name);
+        functions.extend(interface.functions.keys().map(called));
+    }
+    functions.sort();
+    Ok(functions)
+}
+
+/// The folder of the crate that has the WIT of all of WASI.
+#[allow(clippy::disallowed_methods, reason = "this is how cargo talks to a test")]
+fn wasmtime_wasi_http() -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
+    let output = Command::new(cargo)
+        .args(["metadata", "--format-version", "1", "--locked", "--manifest-path"])
+        .arg(workspace)
+        .output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let packages = metadata["packages"].as_array().context("no packages")?;
+    let package = packages.iter().find(|package| package["name"] == "wasmtime-wasi-http");
+    let manifest = package.and_then(|package| package["manifest_path"].as_str());
+    let folder = manifest.and_then(|manifest| Path::new(manifest).parent());
+    Ok(folder.context("wasmtime-wasi-http is no dependency")?.to_owned())
 }

@@ -1,5 +1,7 @@
 //! Tools that misbehave, each in its own way, and a few that behave.
 
+#[cfg(target_arch = "wasm32")]
+mod parks;
 mod reach;
 mod waits;
 
@@ -67,6 +69,8 @@ declare! {
     };
     Handles "handles" |arguments, _| waits::handles(arguments.count);
     Loop "loop" |arguments, cx| waits::over_and_over(&arguments.text, cx);
+    Park "park" |arguments, cx| waits::park(&arguments, cx);
+    Files "files" |arguments, cx| waits::files(&arguments.text, cx);
     Sleep "sleep" |arguments, cx| waits::sleep(&arguments.text, cx);
     Secret "secret" |arguments, cx| Ok(cx.secret(&arguments.text)?.into());
     Environment "environment" |_, _| {
