@@ -167,7 +167,8 @@ fn measure(
 ) -> (Samples, Neighbours) {
     let mut all: Vec<(usize, Live)> = (0..seats(live)).map(|seat| (seat, start(seat))).collect();
     started(tree, all.len() * runs_each);
-    let neighbours = control.block_on(neighbours());
+    // They feel the guests that run and the stops that follow on each other meanwhile.
+    let neighbours = control.spawn(neighbours());
     let mut stops = Vec::new();
     while stops.len() < samples(live) {
         let mut free = Vec::new();
@@ -176,10 +177,12 @@ fn measure(
             let stopped = control.spawn(one.stopped(tree.clone()));
             stops.push(control.block_on(stopped).expect("it is measured"));
             free.push(seat);
+            std::thread::sleep(Duration::from_millis(1));
         }
         all.extend(free.into_iter().map(|seat| (seat, start(seat))));
         started(tree, all.len() * runs_each);
     }
+    let neighbours = control.block_on(neighbours).expect("they are measured");
     for (_, one) in all {
         control.block_on(one.stopped(tree.clone()));
     }

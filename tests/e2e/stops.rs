@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use checkrein::model::{Hold, Reply, Scripted};
 use checkrein::sandbox::Outcome;
-use checkrein::session::{EventKind, Generation, Session, StopError};
+use checkrein::session::{EventKind, Generation, Session, StopError, ToolAnswer};
 use checkrein::work::{Gone, Grace, Kind, Stop, StopKind};
 use checkrein_testkit::{TestHost, within};
 
@@ -267,6 +267,7 @@ async fn a_hard_stop_keeps_what_was_reported() -> Result {
     let report = within("the end", turn.ended()).await?;
     assert_eq!(report.outcome, interrupted(hard("enough")));
     assert_eq!(report.output, "one and two");
+    assert_eq!(report.tools, [answer("1", "tool_echo", "kept")]);
     let events = events(&session);
     assert!(events.contains(&EventKind::Progress { text: "half-way".to_owned() }));
     let ended = |event: &EventKind| matches!(event, EventKind::ToolEnded { status, bytes: 4, .. } if status == "ok");
@@ -279,6 +280,53 @@ async fn a_hard_stop_keeps_what_was_reported() -> Result {
     // Rule S12: what the conversation remembers of it.
     let said: Vec<String> = session.history(2).into_iter().map(|message| message.text).collect();
     assert_eq!(said, [goal, "one and two"]);
+    host.is_idle()
+}
+
+fn answer(id: &str, tool: &str, content: &str) -> ToolAnswer {
+    let [id, tool, status, content] = [id, tool, "ok", content].map(str::to_owned);
+    ToolAnswer { id, tool, status, content }
+}
+
+/// Rule S12: of a batch of tool calls that a stop ends, what had come back is kept, though the guest never heard of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_keeps_the_results_of_a_batch_that_had_come_back() -> Result {
+    let host = with_agent().build()?;
+    let batch =
+        "try batch tool_echo {\"text\":\"kept\"} | tool_spin | tool_size {\"count\":100000}";
+    for (round, stop) in [soft("enough"), hard("enough")].into_iter().enumerate() {
+        let session = host.session("agent").await?;
+        let turn = session.prompt(format!("{batch}\nsay so"), "")?;
+        let mut watching = session.events(0);
+        let mut back = 0;
+        while back < 2 {
+            let event = within("two tools come back", watching.next()).await??;
+            let came = event.is_some_and(|event| matches!(event.kind, EventKind::ToolEnded { .. }));
+            back += usize::from(came);
+        }
+        within("a tool spins", host.logs().written("spinning", round + 1)).await?;
+        session.stop_turn(None, &stop)?;
+        let mut report = within("the end", turn.ended()).await?;
+        assert_eq!(report.outcome, interrupted(stop.clone()));
+        if stop.kind() == StopKind::Soft {
+            assert_eq!(report.output, "interrupted | soft | enough | user\nso");
+        }
+        report.tools.sort_by_key(|answer| answer.content.len());
+        let most = "o".repeat(64 << 10);
+        let kept =
+            [answer("tool_echo", "tool_echo", "kept"), answer("tool_size", "tool_size", &most)];
+        assert_eq!(report.tools, kept);
+        // They are in the events, too, and so in what the command writes as JSON.
+        let Some(ended @ EventKind::RunEnded { .. }) = events(&session).pop() else {
+            panic!("{:?}", events(&session))
+        };
+        let tools = &serde_json::to_value(&ended)?["tools"];
+        assert_eq!(tools.as_array().map(Vec::len), Some(2));
+        assert!(
+            tools.to_string().contains("{\"content\":\"kept\",\"id\":\"tool_echo\","),
+            "{tools}"
+        );
+    }
     host.is_idle()
 }
 

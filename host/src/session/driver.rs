@@ -178,18 +178,22 @@ impl AgentHost for Driver {
         let arguments = shortened(&call.arguments);
         self.publish(EventKind::ToolStarted { id: id.clone(), tool: tool.clone(), arguments });
         let started = Instant::now();
-        let called = self.agent.toolbox.call(&self.session.sandbox, &self.work, call);
-        let ended = move |status: &str, bytes, took| {
+        let ended = {
             let (id, tool) = (id.clone(), tool.clone());
-            EventKind::ToolEnded { id, tool, status: status.to_owned(), bytes, took }
+            move |status: &str, bytes, took| {
+                let (id, tool) = (id.clone(), tool.clone());
+                EventKind::ToolEnded { id, tool, status: status.to_owned(), bytes, took }
+            }
         };
         let open = self.open(ended("interrupted", 0, Duration::ZERO));
-        async move {
-            let result = called.await;
-            open.close(ended(&result.status, result.content.len(), started.elapsed()));
-            Ok(result)
-        }
-        .boxed()
+        let record = Arc::clone(&self.record);
+        // Kept when it is there, not when the guest comes for it: a stop may take the guest away before.
+        let hears = move |status: &'static str, content: &str| {
+            record.tool_answered(id, tool, status, content);
+            open.close(ended(status, content.len(), started.elapsed()));
+        };
+        let called = self.agent.toolbox.call(&self.session.sandbox, &self.work, call, hears);
+        called.map(Ok).boxed()
     }
 
     fn history(&self, limit: u32) -> Result<Vec<Message>, Failure> {

@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::watch;
 
+use super::record::ToolAnswer;
 use crate::message::{Usage, milliseconds};
 
 /// How many events a session remembers, for whoever comes later and whoever is slow.
@@ -212,6 +213,9 @@ pub enum EventKind {
         detail: Option<String>,
         /// Its final text, or what it had said before it was ended.
         output: String,
+        /// For a run that did not come to its end: what tools had answered.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tools: Vec<ToolAnswer>,
         /// What it used.
         used: crate::sandbox::Used,
         /// The limits that it came up against, whatever it made of that.
@@ -303,8 +307,9 @@ impl EventKind {
             EventKind::ToolEnded { id, tool, status, .. } => id.len() + tool.len() + status.len(),
             EventKind::Log { level, plugin, text } => level.len() + plugin.len() + text.len(),
             EventKind::Stop { kind, message, issuer } => kind.len() + message.len() + issuer.len(),
-            EventKind::RunEnded { status, detail, output, .. } => {
-                status.len() + detail.as_ref().map_or(0, String::len) + output.len()
+            EventKind::RunEnded { status, detail, output, tools, .. } => {
+                let tools: usize = tools.iter().map(ToolAnswer::bytes).sum();
+                status.len() + detail.as_ref().map_or(0, String::len) + output.len() + tools
             }
         }
     }
@@ -637,6 +642,12 @@ mod tests {
                 status: some(),
                 detail: Some(some()),
                 output: some(),
+                tools: vec![ToolAnswer {
+                    id: some(),
+                    tool: some(),
+                    status: some(),
+                    content: some(),
+                }],
                 used: crate::sandbox::Used::default(),
                 reached: crate::sandbox::Reached::default(),
             },

@@ -32,5 +32,6 @@ mod turn;
 pub use background::{Agents, Background, Delivery, Found};
 pub use driver::{Checkpoints, NoCheckpoints};
 pub use event::{Event, EventKind, Events, Lagged, TaskEnd};
+pub use record::ToolAnswer;
 pub use session::{Agent, Parts, PromptError, Session, StopError, Stopped, Turn, TurnReport};
 pub use turn::Generation;

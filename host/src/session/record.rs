@@ -1,9 +1,43 @@
 //! What a run has said so far. It outlives the run's store, so that nothing said is lost (S12).
 
+use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
+
+use serde::Serialize;
 
 /// Bytes of either text that are kept; what comes later counts more, so the oldest goes first.
 const KEPT: usize = 1 << 20;
+
+/// Answers of tools that are kept; the oldest go first.
+const MOST_ANSWERS: usize = 64;
+
+/// Bytes of them together, and of the content of one.
+const ANSWERS_KEPT: usize = 256 << 10;
+const ANSWER_KEPT: usize = 64 << 10;
+
+/// Characters of an id or a name.
+const NAME_KEPT: usize = 200;
+
+/// What a tool had answered in a run that did not come to its end, whether or not the agent had heard of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ToolAnswer {
+    /// The id of the call.
+    pub id: String,
+    /// The tool.
+    pub tool: String,
+    /// As in a tool result.
+    pub status: String,
+    /// As in a tool result, at most 64 KiB of it.
+    pub content: String,
+}
+
+impl ToolAnswer {
+    /// About how many bytes of memory it takes.
+    pub(super) fn bytes(&self) -> usize {
+        let ToolAnswer { id, tool, status, content } = self;
+        size_of::<ToolAnswer>() + id.len() + tool.len() + status.len() + content.len()
+    }
+}
 
 /// What one run has said.
 #[derive(Debug, Default)]
@@ -17,6 +51,9 @@ struct Said {
     partial: String,
     /// The text of the model answer that is streaming, or was the last to stream.
     streaming: String,
+    /// What tools have answered, and how much that is.
+    answers: VecDeque<ToolAnswer>,
+    answered: usize,
 }
 
 impl Record {
@@ -32,6 +69,34 @@ impl Record {
 
     pub(super) fn model_text(&self, text: &str) {
         append(&mut self.lock().streaming, text);
+    }
+
+    pub(super) fn tool_answered(
+        &self,
+        mut id: String,
+        mut tool: String,
+        status: &str,
+        content: &str,
+    ) {
+        for name in [&mut id, &mut tool] {
+            if let Some((end, _)) = name.char_indices().nth(NAME_KEPT) {
+                name.truncate(end);
+            }
+        }
+        let content = content[..content.floor_char_boundary(ANSWER_KEPT)].to_owned();
+        let answer = ToolAnswer { id, tool, status: status.to_owned(), content };
+        let mut said = self.lock();
+        said.answered += answer.bytes();
+        said.answers.push_back(answer);
+        while said.answers.len() > MOST_ANSWERS || said.answered > ANSWERS_KEPT {
+            let Some(oldest) = said.answers.pop_front() else { return };
+            said.answered -= oldest.bytes();
+        }
+    }
+
+    /// What tools have answered, in the order of their answers.
+    pub(super) fn answers(&self) -> Vec<ToolAnswer> {
+        self.lock().answers.iter().cloned().collect()
     }
 
     /// What there is to show for a run that did not come to an end: its own partial text, else what its model
@@ -69,6 +134,25 @@ mod tests {
         record.partial(&format!("ä{}", "x".repeat(KEPT - 1)));
         assert_eq!(record.said().len(), KEPT - 1);
         assert!(record.said().starts_with('x'));
+    }
+
+    #[test]
+    fn the_newest_answers_of_tools_are_kept_and_bounded() {
+        let record = Record::default();
+        for n in 0..1_000 {
+            record.tool_answered(n.to_string(), "tool".to_owned(), "ok", "short");
+        }
+        let ids: Vec<String> = record.answers().into_iter().map(|answer| answer.id).collect();
+        assert_eq!(ids.len(), MOST_ANSWERS);
+        assert_eq!((&*ids[0], &*ids[MOST_ANSWERS - 1]), ("936", "999"));
+        for _ in 0..10 {
+            record.tool_answered("i".repeat(1_000), "t".repeat(1_000), "ok", &"ä".repeat(1 << 20));
+        }
+        let answers = record.answers();
+        assert!(answers.iter().map(ToolAnswer::bytes).sum::<usize>() <= ANSWERS_KEPT);
+        let last = answers.last().unwrap();
+        assert_eq!(last.content.len(), ANSWER_KEPT);
+        assert_eq!((last.id.len(), last.tool.len()), (NAME_KEPT, NAME_KEPT));
     }
 
     #[test]

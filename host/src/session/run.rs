@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use super::driver::Driver;
 use super::event::EventKind;
-use super::record::Record;
+use super::record::{Record, ToolAnswer};
 use super::session::{Agent, Shared};
 use crate::delegation::{DelegationId, Descendants};
 use crate::sandbox::{AgentHost, Limits, Outcome, Reached, Report, Run, Start, Task, Used};
@@ -43,6 +43,8 @@ pub(super) struct RunReport {
     pub(super) outcome: Outcome<()>,
     /// Its final text; of a run that did not come to its end, what it had said.
     pub(super) output: String,
+    /// Of a run that did not come to its end: what tools had answered.
+    pub(super) tools: Vec<ToolAnswer>,
     pub(super) used: Used,
     /// The limits that it came up against.
     pub(super) reached: Reached,
@@ -102,6 +104,8 @@ impl Begun {
 impl RunReport {
     fn new(report: Report<String>, record: &Record) -> RunReport {
         let Report { outcome, used, reached } = report;
+        let completed = matches!(outcome, Outcome::Completed(_));
+        let tools = if completed { Vec::new() } else { record.answers() };
         let (outcome, output) = match outcome {
             Outcome::Completed(text) => (Outcome::Completed(()), text),
             Outcome::Interrupted { stop, said } => {
@@ -115,7 +119,7 @@ impl RunReport {
             | Outcome::NotStarted(_)
             | Outcome::HostPanicked(_)) => (outcome.map(|_| ()), record.said()),
         };
-        RunReport { outcome, output, used, reached }
+        RunReport { outcome, output, tools, used, reached }
     }
 
     /// What watchers hear of it.
@@ -124,6 +128,7 @@ impl RunReport {
             status: self.outcome.status().to_owned(),
             detail: self.outcome.detail(),
             output: self.output.clone(),
+            tools: self.tools.clone(),
             used: self.used,
             reached: self.reached,
         }

@@ -10,6 +10,7 @@ use super::background::Background;
 use super::driver::Checkpoints;
 use super::event::{EventKind, Events, Stream};
 use super::memory::Memory;
+use super::record::ToolAnswer;
 use super::run::{Plan, RunReport, begin};
 use super::turn::{Effect, Generation, State, Step};
 use crate::delegation::{Completion, DelegationId, Descendants, UnitView, UnknownUnit};
@@ -457,6 +458,7 @@ impl Turn {
             generation,
             outcome: Outcome::HostPanicked(error.to_string()),
             output: String::new(),
+            tools: Vec::new(),
             used: Used::default(),
             reached: Reached::default(),
         })
@@ -472,6 +474,8 @@ pub struct TurnReport {
     pub outcome: Outcome<()>,
     /// Its final text; for a turn that did not come to its end, what it had said.
     pub output: String,
+    /// For a turn that did not come to its end: what tools had answered, the newest 64 of them and no more than 256 KiB.
+    pub tools: Vec<ToolAnswer>,
     /// What it used.
     pub used: Used,
     /// The limits that it came up against, whatever it made of that.
@@ -480,8 +484,8 @@ pub struct TurnReport {
 
 impl TurnReport {
     fn new(generation: Generation, report: RunReport) -> TurnReport {
-        let RunReport { outcome, output, used, reached } = report;
-        TurnReport { generation, outcome, output, used, reached }
+        let RunReport { outcome, output, tools, used, reached } = report;
+        TurnReport { generation, outcome, output, tools, used, reached }
     }
 
     /// The limit that ended it, if one did.

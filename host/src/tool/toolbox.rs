@@ -145,7 +145,9 @@ impl Toolbox {
         self.routes.values().map(|route| route.spec.clone()).collect()
     }
 
-    /// Calls a tool, as work below `caller`. The answer is a result in every case.
+    /// Calls a tool, as work below `caller`. The answer is a result in every case. `hears` is told of its status and
+    /// content as soon as it is there, however long the caller takes to come for it; it is dropped when the call is
+    /// stopped before.
     ///
     /// # Cancel safety
     ///
@@ -155,11 +157,16 @@ impl Toolbox {
         sandbox: &Sandbox,
         caller: &Work,
         call: ToolCall,
+        hears: impl FnOnce(&'static str, &str) + Send + 'static,
     ) -> impl Future<Output = ToolResult> + Send + 'static {
         let ToolCall { id, name, arguments } = call;
         let started = match self.routes.get(&name) {
-            Some(route) => start(sandbox, caller, Arc::clone(route), arguments),
-            None => Err(("not-found", format!("there is no tool `{}`", name.escape_debug()))),
+            Some(route) => start(sandbox, caller, Arc::clone(route), arguments, hears),
+            None => {
+                let words = format!("there is no tool `{}`", name.escape_debug());
+                hears("not-found", &words);
+                Err(("not-found", words))
+            }
         };
         async move {
             let (status, content) = match started {
@@ -233,27 +240,25 @@ fn start(
     caller: &Work,
     route: Arc<Route>,
     arguments: String,
+    hears: impl FnOnce(&'static str, &str) + Send + 'static,
 ) -> Result<impl Future<Output = Answer> + Send + 'static, Answer> {
-    let work =
-        caller.open(Kind::ToolCall, route.spec.name.as_str()).map_err(|error| refused(&error))?;
+    let work = match caller.open(Kind::ToolCall, route.spec.name.as_str()) {
+        Ok(work) => work,
+        Err(error) => {
+            let (status, words) = refused(&error);
+            hears(status, &words);
+            return Err((status, words));
+        }
+    };
     let sandbox = sandbox.clone();
     let control = sandbox.control().clone();
     let task = async move {
-        let arguments = match check(sandbox.control(), &work, &route, arguments).await {
-            Ok(arguments) => arguments,
-            Err(answer) => return answer,
+        let answer = match check(sandbox.control(), &work, &route, arguments).await {
+            Ok(arguments) => run(&sandbox, work, &route, arguments).await,
+            Err(answer) => answer,
         };
-        let plugin = &route.plugin;
-        let host = Arc::new(plugin.plugged.clone()) as Arc<dyn ToolHost>;
-        let limits = plugin.plugged.effective.limits.clone();
-        let start = Start { work, limits, reach: Arc::clone(&plugin.reach), host };
-        let report =
-            sandbox.call_tool(&plugin.code, start, route.inner.clone(), arguments).ended().await;
-        if !report.reached.is_empty() {
-            let words = format!("`{}` came up against its limits: {}", route.inner, report.reached);
-            plugin.plugged.log("warn", &words);
-        }
-        answer(report)
+        hears(answer.0, &answer.1);
+        answer
     };
     // Charged to the caller: a share of the call's own node would keep it from ever being spent, and the task waits
     // for just that.
@@ -265,6 +270,21 @@ fn start(
             Err(_) => ("interrupted", "the call was given up".to_owned()),
         }
     })
+}
+
+/// Runs the component, and waits until nothing of that is left.
+async fn run(sandbox: &Sandbox, work: Work, route: &Route, arguments: String) -> Answer {
+    let plugin = &route.plugin;
+    let host = Arc::new(plugin.plugged.clone()) as Arc<dyn ToolHost>;
+    let limits = plugin.plugged.effective.limits.clone();
+    let start = Start { work, limits, reach: Arc::clone(&plugin.reach), host };
+    let report =
+        sandbox.call_tool(&plugin.code, start, route.inner.clone(), arguments).ended().await;
+    if !report.reached.is_empty() {
+        let words = format!("`{}` came up against its limits: {}", route.inner, report.reached);
+        plugin.plugged.log("warn", &words);
+    }
+    answer(report)
 }
 
 /// Aborts a task that nobody waits for any more.

@@ -119,6 +119,19 @@ impl Agent {
                     });
                 }
             }
+            // Several tools at once: `batch one {…} | other {…}`.
+            "batch" => {
+                let calls: Vec<ToolCall> = rest
+                    .split(" | ")
+                    .map(|each| {
+                        let (tool, arguments) = each.split_once(' ').unwrap_or((each, "{}"));
+                        call(tool, tool, arguments)
+                    })
+                    .collect();
+                for result in run.call(&calls)? {
+                    self.say(format!("{}: {}", result.status, result.content));
+                }
+            }
             // Arguments of that many bytes, and of that many brackets inside each other.
             "huge-call" => {
                 let (tool, bytes) = rest.split_once(' ').unwrap_or((rest, ""));
