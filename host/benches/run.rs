@@ -37,7 +37,7 @@ fn main() {
     let engine = ours.engines.plain().clone();
     let bytes: Arc<[u8]> = guest("bench-agent").into();
     let code = control
-        .block_on(ours.sandbox.load_agent(Arc::clone(&bytes), &Limits::default()))
+        .block_on(ours.sandbox.load_agent(&ours.root, Arc::clone(&bytes), &Limits::default()))
         .expect("it loads");
     let component = Component::new(&engine, &bytes).expect("it compiles");
     let pre = bare::agent(&engine, &component);
@@ -181,12 +181,15 @@ fn loading(control: &Runtime, bytes: &Arc<[u8]>) {
     let engines = Engines::new(&EngineSettings { pool: Pool::OnDemand }).expect("an engine");
     let home = tempfile::tempdir().expect("a folder");
     let program = std::path::PathBuf::from(env!("CARGO_BIN_EXE_checkrein"));
+    let (_tree, root) = checkrein::work::Tree::new("bench");
     let load = |cache: Option<Cache>| {
         let compiler =
             Compiler::child(&program, vec!["compile-child".into()], CompileLimits::default());
         let loader = Loader::new(engines.clone(), compiler, cache);
         time(|| {
-            control.block_on(loader.load(Arc::clone(bytes), Metering::None)).expect("it loads");
+            control
+                .block_on(loader.load(Arc::clone(bytes), Metering::None, &root))
+                .expect("it loads");
         })
     };
     let compile = paired(

@@ -64,7 +64,7 @@ fn main() {
                 let ours = Ours::new(control.handle().clone(), 2_048);
                 let limits = Limits::default();
                 let code = control
-                    .block_on(ours.sandbox.load_agent(Arc::clone(&bytes), &limits))
+                    .block_on(ours.sandbox.load_agent(&ours.root, Arc::clone(&bytes), &limits))
                     .expect("it loads");
                 measure(&control, &ours.tree, *live, 1, |_| Live::Run(ours.start(&code, goal)))
             };

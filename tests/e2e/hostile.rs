@@ -10,7 +10,7 @@ use checkrein::ErrorKind;
 use checkrein::model::{Reply, Scripted};
 use checkrein::sandbox::{LimitKind, Outcome};
 use checkrein::session::Session;
-use checkrein::work::{Grace, NodeView, Stop};
+use checkrein::work::{Grace, Kind, NodeView, Stop};
 use checkrein_testkit::{Plugin, TestHost, TestHostBuilder, guest, wat, within};
 
 use crate::start::{
@@ -372,13 +372,48 @@ async fn a_guest_that_returns_to_a_run_that_was_stopped() -> Result {
     host.is_idle()
 }
 
+/// An agent that compiles for minutes: compiling is quadratic in the size of a function.
+fn compilation_bomb() -> Result<Plugin> {
+    let loops = "(loop $l (br_if $l (i32.eqz (i32.load (i32.const 4)))))\n".repeat(40_000);
+    Ok(Plugin::agent("agent", wat("agent", &[("RUN", &loops)])?))
+}
+
+/// Rules W3 and D3: compiling is work like any other. A stop ends it, and so does the end of the host.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_compilation_without_an_end_is_stopped() -> Result {
+    for shuts_down in [false, true] {
+        let patient = "[compile]\ntime = \"10m\"\nmemory = \"8GiB\"";
+        let host = crowd_with(compilation_bomb()?).configuration(patient).build()?;
+        let beside = Beside::start(&host).await?;
+        let opening = tokio::spawn(host.opening("agent").open());
+        let mut compiling = None;
+        host.until("it compiles", |nodes| {
+            compiling =
+                nodes.iter().find(|node| node.kind == Kind::Compilation).map(|node| node.id);
+            compiling.is_some()
+        })
+        .await?;
+        beside.finishes(&host).await?;
+        if shuts_down {
+            let drained = host.host().shutdown("the host goes", checkrein_testkit::PATIENCE).await;
+            assert!(drained.is_ok(), "{drained:?}");
+            host.is_idle()?;
+        } else {
+            let id = compiling.ok_or_else(|| anyhow::anyhow!("it is gone"))?;
+            assert_eq!(host.host().tree().stop(id, &hard("enough"))?, 1);
+        }
+        let opened = within("the answer", opening).await??;
+        assert!(opened.is_err(), "it was opened");
+        host.is_idle()?;
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_component_that_takes_for_ever_to_compile() -> Result {
-    // Compiling is quadratic in the size of a function.
-    let loops = "(loop $l (br_if $l (i32.eqz (i32.load (i32.const 4)))))\n".repeat(40_000);
-    let bomb = Plugin::agent("agent", wat("agent", &[("RUN", &loops)])?);
-    let host =
-        crowd_with(bomb).configuration("[compile]\ntime = \"2s\"\nmemory = \"1GiB\"").build()?;
+    let host = crowd_with(compilation_bomb()?)
+        .configuration("[compile]\ntime = \"2s\"\nmemory = \"1GiB\"")
+        .build()?;
     // It ran out of time or of memory, whichever came first.
     refused(&host, "and was ended").await
 }

@@ -1,8 +1,11 @@
-//! Asking a tool plugin which tools it has, without a session.
+//! Asking a plugin what it is, without a session.
+
+use std::sync::Arc;
 
 use super::host::Host;
 use crate::error::{Error, ErrorKind};
-use crate::plugin::Plugin;
+use crate::plugin::{self, Plugin};
+use crate::sandbox::{CodeError, CompileError, LoadError};
 use crate::tool::Toolbox;
 use crate::work::Kind;
 
@@ -25,5 +28,26 @@ impl Host {
         let mut toolbox = Toolbox::default();
         self.session(plugin.name().as_str()).add(&mut toolbox, &work, plugin).await?;
         Ok(toolbox)
+    }
+
+    /// Loads a plugin's component with the limits that it would have in a session. Nothing of it runs.
+    ///
+    /// # Errors
+    ///
+    /// [`CodeError`] says why it could not run.
+    pub async fn try_component(
+        &self,
+        plugin: &Plugin,
+        component: Arc<[u8]>,
+    ) -> Result<(), CodeError> {
+        let label = format!("{} is checked", plugin.name());
+        let closing = |_| CodeError::Load(LoadError::Compile(CompileError::Closing));
+        let work = self.inner.root.open(Kind::SideRun, label).map_err(closing)?;
+        let limits = self.session(plugin.name().as_str()).decide(plugin).effective.limits;
+        let sandbox = &self.inner.sandbox;
+        match plugin.manifest().kind {
+            plugin::Kind::Agent => sandbox.load_agent(&work, component, &limits).await.map(drop),
+            plugin::Kind::Tool => sandbox.load_tool(&work, component, &limits).await.map(drop),
+        }
     }
 }

@@ -116,7 +116,7 @@ impl SessionBuilder {
         limits: &Limits,
     ) -> Result<AgentCode, Error> {
         let component = self.read(owner, plugin).await?;
-        self.host.inner.sandbox.load_agent(component, limits).await.map_err(|error| {
+        self.host.inner.sandbox.load_agent(owner, component, limits).await.map_err(|error| {
             let attempt = format!("could not load the agent `{}`", plugin.name());
             Error::because(ErrorKind::Component, attempt, error)
         })
@@ -182,7 +182,7 @@ impl SessionBuilder {
             )
         };
         let code = sandbox
-            .load_tool(component, &effective.limits)
+            .load_tool(owner, component, &effective.limits)
             .await
             .map_err(|error| failed(error.into()))?;
         let reach = self.reach(&effective);

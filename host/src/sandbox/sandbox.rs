@@ -20,7 +20,7 @@ use super::reach::Share;
 use super::upward::{Above, AgentHost, ForAgent, ForTool, PluginHost, ToolHost};
 use super::wasi::{self, Names, Outside};
 use crate::message::ToolSpec;
-use crate::work::{Executor, Tree};
+use crate::work::{Executor, Tree, Work};
 
 /// Runs components. Cheap to clone.
 #[derive(Clone)]
@@ -116,17 +116,19 @@ impl Sandbox {
         Share::of(self.shared.part)
     }
 
-    /// Makes an agent ready to run: compiles it if need be, checks its imports and exports, links it once.
+    /// Makes an agent ready to run: compiles it if need be, as work below `owner`, checks its imports and exports, links
+    /// it once.
     ///
     /// # Errors
     ///
     /// [`CodeError`] when it is no component, cannot be compiled, or does not fit the world `agent`.
     pub async fn load_agent(
         &self,
+        owner: &Work,
         bytes: Arc<[u8]>,
         limits: &Limits,
     ) -> Result<AgentCode, CodeError> {
-        let (component, metering) = self.compiled(bytes, limits).await?;
+        let (component, metering) = self.compiled(owner, bytes, limits).await?;
         let mut linker: Linker<AgentGuest> = Linker::new(self.engine(metering)?);
         wasi::add_to_linker(&mut linker).map_err(|error| CodeError::linker(&error))?;
         v0_1::link_agent(&mut linker).map_err(|error| CodeError::linker(&error))?;
@@ -137,17 +139,18 @@ impl Sandbox {
         Ok(AgentCode { pre, metering })
     }
 
-    /// Makes a tool component ready to be called.
+    /// Makes a tool component ready to be called; compiling it is work below `owner`.
     ///
     /// # Errors
     ///
     /// [`CodeError`] when it is no component, cannot be compiled, or does not fit the world `tool`.
     pub async fn load_tool(
         &self,
+        owner: &Work,
         bytes: Arc<[u8]>,
         limits: &Limits,
     ) -> Result<ToolCode, CodeError> {
-        let (component, metering) = self.compiled(bytes, limits).await?;
+        let (component, metering) = self.compiled(owner, bytes, limits).await?;
         let mut linker: Linker<ToolGuest> = Linker::new(self.engine(metering)?);
         wasi::add_to_linker(&mut linker).map_err(|error| CodeError::linker(&error))?;
         v0_1::link_tool(&mut linker).map_err(|error| CodeError::linker(&error))?;
@@ -234,11 +237,12 @@ impl Sandbox {
 
     async fn compiled(
         &self,
+        owner: &Work,
         bytes: Arc<[u8]>,
         limits: &Limits,
     ) -> Result<(Component, Metering), CodeError> {
         let metering = if limits.fuel.is_some() { Metering::Fuel } else { Metering::None };
-        Ok((self.shared.loader.load(bytes, metering).await?, metering))
+        Ok((self.shared.loader.load(bytes, metering, owner).await?, metering))
     }
 
     fn engine(&self, metering: Metering) -> Result<&wasmtime::Engine, EngineError> {

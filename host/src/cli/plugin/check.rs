@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use checkrein::Host;
-use checkrein::plugin::{Component, Kind, Plugin};
+use checkrein::plugin::{Kind, Plugin};
 use checkrein::sandbox::{CodeError, Interfaces, World};
 use serde_json::{Value, json};
 
@@ -94,16 +94,17 @@ impl Checked {
             "component",
             format!("{}, {}", text::size(component.bytes.len() as u64), component.digest),
         );
+        let bytes = || Arc::from(&component.bytes[..]);
         let interfaces = match Interfaces::read(&component.bytes) {
             Ok(interfaces) => interfaces,
             // The compiler knows more about what it may be in place of a component.
-            Err(error) => match load(host, plugin, &component).await {
+            Err(error) => match host.try_component(plugin, bytes()).await {
                 Err(CodeError::Load(why)) => return self.fails("contents", chain(&why)),
                 Err(_) | Ok(()) => return self.fails("contents", chain(&error)),
             },
         };
         let began = Instant::now();
-        match load(host, plugin, &component).await {
+        match host.try_component(plugin, bytes()).await {
             Ok(()) => {
                 self.passes("compiled", format!("ready after {}", text::time(began.elapsed())))
             }
@@ -165,16 +166,6 @@ impl Checked {
             "loads": self.loads(),
             "steps": self.steps.iter().map(step).collect::<Vec<_>>(),
         })
-    }
-}
-
-/// Loads the component with the limits that it would have.
-async fn load(host: &Host, plugin: &Plugin, component: &Component) -> Result<(), CodeError> {
-    let limits = host.session(plugin.name().as_str()).decide(plugin).effective.limits;
-    let bytes: Arc<[u8]> = Arc::from(&component.bytes[..]);
-    match plugin.manifest().kind {
-        Kind::Agent => host.sandbox().load_agent(bytes, &limits).await.map(drop),
-        Kind::Tool => host.sandbox().load_tool(bytes, &limits).await.map(drop),
     }
 }
 

@@ -11,13 +11,15 @@ use std::{fmt, io};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::process::{Child, Command};
-use tokio::sync::Semaphore;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::code::OwnCode;
 use super::frame::{self, Answer, PREFIX, Refusal, Request};
 use super::kind::{self, Found};
 use super::loader::off_thread;
 use crate::sandbox::engine::{CodeKey, CodeSettings};
+use crate::work::{Kind, StopKind, Work, spawn_charged};
 
 /// More threads than this make one compilation hardly faster, and memory grows with them.
 const MOST_THREADS: usize = 4;
@@ -109,35 +111,53 @@ impl Compiler {
         kind::check(component).map_err(|found| CompileError::NotAComponent { found })
     }
 
-    /// Compiles one component, when its turn has come.
+    /// Compiles one component, when its turn has come. It is work below `owner` until the child has been reaped.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future kills the child; the runtime reaps it. Compiling in this process goes on.
+    /// Dropping the future has the child killed and reaped. Compiling in this process goes on.
     pub(super) async fn compile(
-        &self,
+        self: &Arc<Self>,
         code: CodeSettings,
         key: CodeKey,
         component: &Arc<[u8]>,
+        owner: &Work,
     ) -> Result<OwnCode, CompileError> {
         self.check(component)?;
         let job =
             Arc::clone(&self.jobs).acquire_owned().await.map_err(|_| CompileError::Closing)?;
+        let label = format!("a component of {} bytes", component.len());
+        let work = owner.open(Kind::Compilation, label).map_err(|_| CompileError::Closing)?;
+        let (this, component) = (Arc::clone(self), Arc::clone(component));
         match &self.place {
             Place::Child { program, leading_args } => {
-                let mut command = Command::new(program);
-                command.args(leading_args);
-                let code = self.compile_in(command, program, code, key, component).await;
-                drop(job);
-                code
+                let (program, arguments) = (program.clone(), leading_args.clone());
+                let (interest, nobody) = oneshot::channel::<()>();
+                let signal = work.signal();
+                let compiling = async move {
+                    let mut command = Command::new(&program);
+                    command.args(arguments);
+                    let ends = async move {
+                        tokio::select! {
+                            _ = nobody => {}
+                            _ = signal.raised(StopKind::Hard) => {}
+                        }
+                    };
+                    let code =
+                        this.compile_in(command, &program, code, key, &component, ends).await;
+                    drop(job);
+                    code
+                };
+                let compiled = spawn_charged(&Handle::current(), work, compiling).await;
+                drop(interest);
+                compiled.map_err(|_| CompileError::Closing)?
             }
             Place::Here => {
-                let component = Arc::clone(component);
                 let compiled = off_thread(move || {
                     let compiled = code
                         .compiling_engine()
                         .and_then(|engine| engine.precompile_component(&component));
-                    drop(job);
+                    drop((job, work));
                     compiled
                 });
                 let compiled = compiled.await.ok_or(CompileError::Closing)?;
@@ -155,6 +175,7 @@ impl Compiler {
         code: CodeSettings,
         key: CodeKey,
         component: &[u8],
+        ends: impl Future<Output = ()>,
     ) -> Result<OwnCode, CompileError> {
         let spawn_error =
             |source| CompileError::Spawn { program: program.to_owned(), source: Arc::new(source) };
@@ -207,10 +228,18 @@ impl Compiler {
             (answer, child.wait().await)
         };
         // Large buffers and three streams: it lives on the heap, not in everybody's future.
-        let ended = tokio::time::timeout(self.limits.time, Box::pin(conversation)).await;
-        let Ok((answer, status)) = ended else {
-            end(&mut child).await;
-            return Err(CompileError::TimedOut { after: self.limits.time });
+        let ended = tokio::time::timeout(self.limits.time, Box::pin(conversation));
+        let ended = tokio::select! {
+            biased;
+            ended = ended => ended.map_err(|_| CompileError::TimedOut { after: self.limits.time }),
+            () = ends => Err(CompileError::Stopped),
+        };
+        let (answer, status) = match ended {
+            Ok(ended) => ended,
+            Err(error) => {
+                end(&mut child).await;
+                return Err(error);
+            }
         };
         match (answer, status) {
             (Ok((Answer::Compiled { .. }, code)), _) => Ok(OwnCode::from_compiler(code)),
@@ -393,7 +422,10 @@ pub enum CompileError {
         "the program that compiles is another version than this one: it was replaced while this ran; restart"
     )]
     OtherVersion,
-    /// The runtime is being shut down.
+    /// Whoever it was compiled for was stopped.
+    #[error("compiling the component was stopped")]
+    Stopped,
+    /// The runtime is being shut down, or takes no new work.
     #[error("the host is shutting down; nothing is compiled any more")]
     Closing,
 }

@@ -13,6 +13,7 @@ use super::code::OwnCode;
 use super::compiler::{CompileError, Compiler};
 use super::digest::Digest;
 use crate::sandbox::engine::{EngineError, Engines, Metering};
+use crate::work::{StopKind, Work};
 
 /// Components that are kept loaded after their last use.
 const KEPT_COMPONENTS: usize = 64;
@@ -33,7 +34,7 @@ pub struct Loader {
 
 struct Inner {
     engines: Engines,
-    compiler: Compiler,
+    compiler: Arc<Compiler>,
     cache: Option<Cache>,
     /// Protects both lists below; held only to look something up or put it in.
     state: Mutex<State>,
@@ -55,14 +56,16 @@ type Load = BoxFuture<'static, Result<Component, LoadError>>;
 impl Loader {
     /// A loader for these engines.
     pub fn new(engines: Engines, compiler: Compiler, cache: Option<Cache>) -> Loader {
-        Loader { inner: Arc::new(Inner { engines, compiler, cache, state: Mutex::default() }) }
+        let (compiler, state) = (Arc::new(compiler), Mutex::default());
+        Loader { inner: Arc::new(Inner { engines, compiler, cache, state }) }
     }
 
-    /// Loads a component.
+    /// Loads a component. If it has to be compiled, that is work below `owner`, or below whoever asked for the same one
+    /// before.
     ///
     /// # Errors
     ///
-    /// Says why these bytes are no component that this host can run.
+    /// Says why these bytes are no component that this host can run, or that `owner` was stopped hard.
     ///
     /// # Cancel safety
     ///
@@ -71,6 +74,7 @@ impl Loader {
         &self,
         component: Arc<[u8]>,
         metering: Metering,
+        owner: &Work,
     ) -> Result<Component, LoadError> {
         self.inner.compiler.check(&component)?;
         let digest = match component.len() {
@@ -80,7 +84,22 @@ impl Loader {
                 off_thread(move || Digest::of(&component)).await.ok_or(CompileError::Closing)?
             }
         };
-        self.join_or_start((digest, metering), component).await
+        let signal = owner.signal();
+        loop {
+            let (load, joined) =
+                self.join_or_start((digest, metering), Arc::clone(&component), owner);
+            let stopped = Err(LoadError::Compile(CompileError::Stopped));
+            let loaded = tokio::select! {
+                biased;
+                _ = signal.raised(StopKind::Hard) => return stopped,
+                loaded = load => loaded,
+            };
+            match loaded {
+                // Stopped with somebody else who had asked for it before: it is compiled again for this one.
+                Err(LoadError::Compile(CompileError::Stopped)) if joined => {}
+                loaded => return loaded,
+            }
+        }
     }
 
     /// The component with that digest, if it is loaded. Costs one look-up.
@@ -93,28 +112,36 @@ impl Loader {
         &self.inner.engines
     }
 
-    /// A future of the load of that component: a new one, or the one that others wait for already.
-    fn join_or_start(&self, id: Id, component: Arc<[u8]>) -> Shared<Load> {
+    /// A future of the load of that component: a new one, or the one that others wait for already, which the second
+    /// value says.
+    fn join_or_start(&self, id: Id, component: Arc<[u8]>, owner: &Work) -> (Shared<Load>, bool) {
         let mut state = self.inner.state();
         if let Some(component) = state.take_loaded(&id) {
-            return futures::future::ready(Ok(component)).boxed().shared();
+            return (futures::future::ready(Ok(component)).boxed().shared(), false);
         }
         if let Some(load) = state.loading.get(&id).and_then(WeakShared::upgrade) {
-            return load;
+            return (load, true);
         }
-        let load = Arc::clone(&self.inner).load(id, component).boxed().shared();
+        let load = Arc::clone(&self.inner).load(id, component, owner.share()).boxed().shared();
         // Loads that were given up leave a dead entry each; this is where they go.
         state.loading.retain(|_, load| load.upgrade().is_some());
         if let Some(weak) = load.downgrade() {
             state.loading.insert(id, weak);
         }
-        load
+        (load, false)
     }
 }
 
 impl Inner {
-    async fn load(self: Arc<Self>, id: Id, component: Arc<[u8]>) -> Result<Component, LoadError> {
-        let loaded = self.load_unshared(id, component).await;
+    async fn load(
+        self: Arc<Self>,
+        id: Id,
+        component: Arc<[u8]>,
+        owner: Work,
+    ) -> Result<Component, LoadError> {
+        let loaded = self.load_unshared(id, component, &owner).await;
+        // The future may be kept for longer than its owner lives.
+        drop(owner);
         let mut state = self.state();
         state.loading.remove(&id);
         let given_up = loaded.as_ref().map(|component| state.keep(id, component.clone()));
@@ -128,6 +155,7 @@ impl Inner {
         self: &Arc<Self>,
         id: Id,
         component: Arc<[u8]>,
+        owner: &Work,
     ) -> Result<Component, LoadError> {
         let (digest, metering) = id;
         let key = self.engines.code_key(metering)?;
@@ -141,8 +169,8 @@ impl Inner {
                 return Ok(component);
             }
         }
-        let code =
-            self.compiler.compile(self.engines.code_settings(metering), key, &component).await?;
+        let settings = self.engines.code_settings(metering);
+        let code = self.compiler.compile(settings, key, &component, owner).await?;
         let this = Arc::clone(self);
         let loaded = off_thread(move || {
             let loaded = this.load_code(&code, metering)?;

@@ -7,7 +7,8 @@
 //! What holds:
 //!
 //! 1. Hostile bytes are compiled in a process of its own with limits of memory and time, never more of them at once
-//!    than the settings say. Dropping the future that waits for it kills it.
+//!    than the settings say. It is work in the tree until it has been reaped; a stop of that, or that nobody waits for it any
+//!    more, kills it.
 //! 2. The only machine code that is ever loaded is an [`OwnCode`](code::OwnCode): it comes straight from our
 //!    compiler, or from a cache entry that carries a keyed checksum which only we could have made.
 //! 3. What is checked is what is loaded: a cache entry is read once into memory, and that copy is both.

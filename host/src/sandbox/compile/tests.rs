@@ -12,6 +12,7 @@ use wasmtime::component::Component;
 
 use super::*;
 use crate::sandbox::engine::{EngineSettings, Engines, Metering, Pool};
+use crate::work::{Kind, Stop, Tree, Work};
 
 /// The program that the tests compile in is the test program itself, with this one "test" of it. What the test harness
 /// prints goes to standard error; the answer goes to what was standard output.
@@ -79,8 +80,14 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
+/// Whoever has something loaded.
+fn owner() -> Work {
+    Tree::new("tests").1
+}
+
 fn load(loader: &Loader, component: &Arc<[u8]>) -> Result<Component, LoadError> {
-    runtime().block_on(loader.load(Arc::clone(component), Metering::None))
+    let owner = owner();
+    runtime().block_on(loader.load(Arc::clone(component), Metering::None, &owner))
 }
 
 fn compile_error(loader: &Loader, component: &Arc<[u8]>) -> CompileError {
@@ -127,25 +134,27 @@ fn filled(component: &Arc<[u8]>) -> tempfile::TempDir {
 
 #[test]
 fn a_component_is_compiled_in_a_child_for_both_engines() {
+    let owner = owner();
     let loader = loader(compiler(CompileLimits::default()), None);
     let small = small();
     let runtime = runtime();
     for metering in [Metering::None, Metering::Fuel] {
         assert!(loader.loaded(&Digest::of(&small), metering).is_none());
-        runtime.block_on(loader.load(Arc::clone(&small), metering)).unwrap();
+        runtime.block_on(loader.load(Arc::clone(&small), metering, &owner)).unwrap();
         assert!(loader.loaded(&Digest::of(&small), metering).is_some());
     }
 }
 
 #[test]
 fn what_the_child_compiled_runs_in_the_pool() {
+    let owner = owner();
     let engines = Engines::new(&EngineSettings { pool: Pool::Slots(16) }).unwrap();
     assert!(engines.is_pooling());
     let loader = Loader::new(engines.clone(), compiler(CompileLimits::default()), None);
     runtime().block_on(async {
         for metering in [Metering::None, Metering::Fuel] {
             let component = component("(memory 2) (table 7 funcref) (func $f) (start $f)");
-            let component = loader.load(component, metering).await.unwrap();
+            let component = loader.load(component, metering, &owner).await.unwrap();
             let engine = engines.get(metering).unwrap();
             let linker = wasmtime::component::Linker::<()>::new(engine);
             let mut store = wasmtime::Store::new(engine, ());
@@ -274,13 +283,14 @@ fn a_program_that_is_not_ours_is_named() {
 
 #[test]
 fn dropping_the_last_waiter_ends_and_reaps_the_child() {
+    let owner = owner();
     let mark = "dropped-by-all";
     let loader = loader(marked_compiler(CompileLimits::default(), mark), None);
     let bomb = bomb(20_000);
     runtime().block_on(async {
         let (mut one, mut other) = (
-            Box::pin(loader.load(Arc::clone(&bomb), Metering::None)),
-            Box::pin(loader.load(Arc::clone(&bomb), Metering::None)),
+            Box::pin(loader.load(Arc::clone(&bomb), Metering::None, &owner)),
+            Box::pin(loader.load(Arc::clone(&bomb), Metering::None, &owner)),
         );
         until("the child is there", async || {
             assert!(futures::poll!(&mut one).is_pending());
@@ -293,6 +303,57 @@ fn dropping_the_last_waiter_ends_and_reaps_the_child() {
         assert_eq!(processes(mark).len(), 1, "someone still waits");
         drop(other);
         until("the child is reaped", async || processes(mark).is_empty()).await;
+    });
+}
+
+/// Rules W3 and S4: a compilation is in the tree by its kind until its process has been reaped, and a hard stop of it or
+/// of what owns it ends it; whoever else waits for the same component has it compiled again.
+#[test]
+fn a_compilation_is_work_until_its_process_is_reaped() {
+    let mark = "in-the-tree";
+    let loader = loader(marked_compiler(CompileLimits::default(), mark), None);
+    let bomb = bomb(20_000);
+    let (tree, root) = Tree::new("tests");
+    let session = |label: &str| root.open(Kind::Session, label.to_owned()).unwrap();
+    let (one, other) = (session("one"), session("other"));
+    let compilations = || {
+        let nodes = tree.executions(tree.root());
+        assert!(nodes.iter().all(|node| node.kind == Kind::Compilation), "{nodes:?}");
+        nodes.into_iter().map(|node| (node.id, node.owner)).collect::<Vec<_>>()
+    };
+    let hard = Stop::hard("test", "enough");
+    runtime().block_on(async {
+        let mut first = Box::pin(loader.load(Arc::clone(&bomb), Metering::None, &one));
+        let mut second = Box::pin(loader.load(Arc::clone(&bomb), Metering::None, &other));
+        until("the child is there", async || {
+            assert!(futures::poll!(&mut first).is_pending());
+            assert!(futures::poll!(&mut second).is_pending());
+            processes(mark).len() == 1
+        })
+        .await;
+        let id = match compilations()[..] {
+            [(id, owner)] if owner == Some(one.id()) => id,
+            ref others => panic!("{others:?}"),
+        };
+        // The owner is stopped: it has its answer at once, and the process goes before its node does.
+        assert_eq!(one.stop(&hard), 2);
+        assert!(matches!(first.await, Err(LoadError::Compile(CompileError::Stopped))));
+        until("its process is gone", async || {
+            assert!(futures::poll!(&mut second).is_pending());
+            !tree.contains(id)
+        })
+        .await;
+        until("the other has its own", async || {
+            assert!(futures::poll!(&mut second).is_pending());
+            matches!(compilations()[..], [(_, owner)] if owner == Some(other.id()))
+                && processes(mark).len() == 1
+        })
+        .await;
+        // A stop of the compilation itself is told to whoever had it begun.
+        tree.stop(compilations()[0].0, &hard).unwrap();
+        assert!(matches!(second.await, Err(LoadError::Compile(CompileError::Stopped))));
+        assert_eq!(compilations(), []);
+        assert_eq!(processes(mark), Vec::<PathBuf>::new(), "reaped before its node went");
     });
 }
 
@@ -333,6 +394,7 @@ fn a_child_whose_parent_is_gone_ends() {
 
 #[test]
 fn loads_at_the_same_time_share_one_compilation() {
+    let owner = owner();
     let directory = tempfile::tempdir().unwrap();
     let count = directory.path().join("count");
     // Counts how often it is started, and then is the usual child.
@@ -344,7 +406,7 @@ fn loads_at_the_same_time_share_one_compilation() {
     let loader = loader(Compiler::child("/bin/sh", args, CompileLimits::default()), None);
     let small = small();
     runtime().block_on(async {
-        let load = || loader.load(Arc::clone(&small), Metering::None);
+        let load = || loader.load(Arc::clone(&small), Metering::None, &owner);
         let (a, b, c) = tokio::join!(load(), load(), load());
         assert!(a.is_ok() && b.is_ok() && c.is_ok());
         load().await.unwrap();
@@ -363,12 +425,13 @@ fn a_failed_load_is_tried_again_by_the_next() {
 
 #[test]
 fn what_was_compiled_once_is_loaded_from_the_cache() {
+    let owner = owner();
     let small = small();
     let directory = filled(&small);
     load(&cache_only(cache(&directory)), &small).unwrap();
     // Code with fuel is other code.
     let loader = cache_only(cache(&directory));
-    let with_fuel = runtime().block_on(loader.load(Arc::clone(&small), Metering::Fuel));
+    let with_fuel = runtime().block_on(loader.load(Arc::clone(&small), Metering::Fuel, &owner));
     assert!(matches!(with_fuel, Err(LoadError::Compile(CompileError::Spawn { .. }))));
 }
 
@@ -545,19 +608,20 @@ fn what_dead_processes_left_over_is_removed_in_the_end() {
 
 #[test]
 fn never_more_compilations_at_one_time_than_allowed() {
+    let owner = owner();
     let mark = "one-at-a-time";
     let limits =
         CompileLimits { jobs: 1, time: Duration::from_secs(60), ..CompileLimits::default() };
     let loader = loader(marked_compiler(limits, mark), None);
     let (large, small) = (bomb(20_000), small());
     runtime().block_on(async {
-        let mut first = Box::pin(loader.load(Arc::clone(&large), Metering::None));
+        let mut first = Box::pin(loader.load(Arc::clone(&large), Metering::None, &owner));
         until("the first is at work", async || {
             assert!(futures::poll!(&mut first).is_pending());
             processes(mark).len() == 1
         })
         .await;
-        let mut second = Box::pin(loader.load(Arc::clone(&small), Metering::None));
+        let mut second = Box::pin(loader.load(Arc::clone(&small), Metering::None, &owner));
         assert!(futures::poll!(&mut second).is_pending());
         assert!(futures::poll!(&mut second).is_pending());
         assert_eq!(processes(mark).len(), 1);
