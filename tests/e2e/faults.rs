@@ -94,7 +94,7 @@ async fn a_failure_of_the_guest_is_not_a_fault() -> Result {
 
 /// A guest that answers with nonsense breaks off; what it meant is not guessed.
 #[tokio::test(flavor = "multi_thread")]
-async fn nonsense_that_a_guest_returns_ends_its_own_run() -> Result {
+pub(crate) async fn nonsense_that_a_guest_returns_ends_its_own_run() -> Result {
     for (what, put) in [
         ("an address outside its memory", ("RUN", "(return (i32.const 0x7ffffff0))")),
         ("an address that is not aligned", ("RUN", "(return (i32.const 129))")),
@@ -132,7 +132,7 @@ async fn nonsense_that_a_guest_returns_ends_its_own_run() -> Result {
 
 /// Rule S12: wherever the guest traps, its store goes and nothing is left.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trap_in_any_place_ends_the_run() -> Result {
+pub(crate) async fn a_trap_in_any_place_ends_the_run() -> Result {
     for place in ["START", "REALLOC", "DESTRUCTOR", "RUN", "POST-RETURN"] {
         let component = wat("agent", &[(place, "unreachable")])?;
         let agent = Plugin::agent("agent", component).configuration("key = 1");
@@ -149,7 +149,7 @@ async fn a_trap_in_any_place_ends_the_run() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trap_in_any_place_of_a_tool_is_a_result_of_its_call() -> Result {
+pub(crate) async fn a_trap_in_any_place_of_a_tool_is_a_result_of_its_call() -> Result {
     for (place, says) in [
         ("REALLOC", "trapped: "),
         ("CALL", "trapped: "),

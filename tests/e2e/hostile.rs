@@ -1,6 +1,7 @@
 //! Hostile guests. Each has its expected outcome, and a neighbour whose work must come out right meanwhile.
 
 mod files;
+mod kit;
 mod network;
 
 use std::time::Duration;
@@ -133,6 +134,19 @@ async fn a_guest_that_ignores_soft_stops_and_retries_every_failure_for_ever() ->
         assert_eq!(report.outcome, interrupted(hard("please")), "{goal}");
         beside.finishes(&host).await?;
         host.is_idle()?;
+    }
+    Ok(())
+}
+
+/// Rule S11: whatever a guest waits in, it is gone when it is stopped.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_that_sleeps_for_hours() -> Result {
+    let host = crowd().build()?;
+    let session = host.session("agent").await?;
+    runs_until_stopped(&host, &session, "sleep 100000000", "run.sleep").await?;
+    for way in ["std", "block", "poll"] {
+        let goal = format!("call tool_sleep {{\"text\":\"{way}\"}}");
+        runs_until_stopped(&host, &session, &goal, "wasi:io/poll").await?;
     }
     Ok(())
 }

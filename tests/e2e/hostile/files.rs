@@ -19,7 +19,7 @@ fn with_folder(access: &str, limits: &str) -> TestHostBuilder {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_opens_every_file_it_can() -> Result {
+pub(super) async fn a_guest_that_opens_every_file_it_can() -> Result {
     let host = with_folder("read", "open-files = 8").build()?;
     std::fs::create_dir(host.home().join("work"))?;
     std::fs::write(host.home().join("work/file"), "text")?;
@@ -33,7 +33,7 @@ async fn a_guest_that_opens_every_file_it_can() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn paths_that_lead_out_of_the_folder() -> Result {
+pub(super) async fn paths_that_lead_out_of_the_folder() -> Result {
     let host = with_folder("read-write", "").build()?;
     let work = host.home().join("work");
     std::fs::create_dir(&work)?;
@@ -76,7 +76,7 @@ async fn paths_that_lead_out_of_the_folder() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_that_was_given_for_reading_stays_as_it_is() -> Result {
+pub(super) async fn a_folder_that_was_given_for_reading_stays_as_it_is() -> Result {
     let host = with_folder("read", "").build()?;
     std::fs::create_dir(host.home().join("work"))?;
     std::fs::write(host.home().join("work/file"), "text")?;
@@ -95,7 +95,7 @@ async fn a_folder_that_was_given_for_reading_stays_as_it_is() -> Result {
 
 /// Opening a FIFO would hold a thread until somebody opens its other end.
 #[tokio::test(flavor = "multi_thread")]
-async fn fifos_and_devices_hold_nobody() -> Result {
+pub(super) async fn fifos_and_devices_hold_nobody() -> Result {
     let host = with_folder("read-write", "").build()?;
     let work = host.home().join("work");
     std::fs::create_dir(&work)?;
@@ -117,9 +117,36 @@ async fn fifos_and_devices_hold_nobody() -> Result {
     Ok(())
 }
 
+/// An operator who grants the folder of all devices has granted none of them.
+#[tokio::test(flavor = "multi_thread")]
+pub(super) async fn devices_are_no_files() -> Result {
+    let directory = "directories = [{ mount = \"dev\", access = \"read-write\" }]";
+    let given = "[plugins.tool.grants]\n\
+        directories = [{ mount = \"dev\", path = \"/dev\", access = \"read-write\" }]";
+    let host = host()
+        .plugin(agent())
+        .plugin(neighbour())
+        .plugin(tool().grants(directory))
+        .configuration(given)
+        .build()?;
+    for device in ["zero", "null", "full", "random", "tty", "ptmx"] {
+        for call in ["read", "write", "read-on", "open-all"] {
+            let goal = format!(
+                "call tool_{call} {{\"path\":\"/dev/{device}\",\"text\":\"x\",\"count\":1}}"
+            );
+            let hears = says(&host, &goal).await?;
+            assert!(
+                !hears.starts_with("ok: ") || hears.starts_with("ok: 0 | "),
+                "{device} {call}: {hears}"
+            );
+        }
+    }
+    Ok(())
+}
+
 /// Rule W3 and the limit on bytes: reading has an end even where the file has none.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_without_an_end() -> Result {
+pub(super) async fn a_file_without_an_end() -> Result {
     let host = with_folder("read", "door-bytes = \"32MiB\"").build()?;
     std::fs::create_dir(host.home().join("work"))?;
     std::fs::File::create(host.home().join("work/endless"))?.set_len(1 << 40)?;

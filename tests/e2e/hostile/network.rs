@@ -1,8 +1,14 @@
 //! Hostile guests and the network, and servers that are no better.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
 
+use checkrein::sandbox::Names;
 use checkrein_testkit::{TestHost, TestHostBuilder, within};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -19,8 +25,10 @@ enum Serves {
     RedirectTo(u16),
     /// Answers, and goes on for ever.
     Endless,
-    /// Begins to answer, and then says nothing more.
+    /// Answers byte by byte, for ever.
     Drip,
+    /// Begins to answer, and then says nothing more.
+    Stall,
     /// Takes the connection and says nothing at all.
     Silent,
 }
@@ -48,13 +56,21 @@ impl Server {
                         Serves::RedirectTo(port) => format!(
                             "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:{port}/\r\ncontent-length: 0\r\n\r\n"
                         ),
-                        Serves::Endless | Serves::Drip => format!("{head}\r\nbegin"),
+                        Serves::Endless | Serves::Drip | Serves::Stall => {
+                            format!("{head}\r\nbegin")
+                        }
                         Serves::Silent => String::new(),
                     };
                     let mut alive = stream.write_all(begin.as_bytes()).await.is_ok();
                     match serves {
                         Serves::Hello | Serves::RedirectTo(_) => {}
-                        Serves::Drip | Serves::Silent => {
+                        Serves::Drip => {
+                            while alive {
+                                tokio::time::sleep(Duration::from_millis(2)).await;
+                                alive = stream.write_all(b"x").await.is_ok();
+                            }
+                        }
+                        Serves::Stall | Serves::Silent => {
                             // Until the other side goes.
                             while matches!(stream.read(&mut request).await, Ok(1..)) {}
                         }
@@ -94,7 +110,7 @@ fn fetch(host: &str, port: u16) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn private_addresses_are_out_of_reach_by_any_name() -> Result {
+pub(super) async fn private_addresses_are_out_of_reach_by_any_name() -> Result {
     let server = Server::start(Serves::Hello).await?;
     let port = server.port();
     // Every host, but only as far as the public internet goes.
@@ -132,8 +148,47 @@ async fn private_addresses_are_out_of_reach_by_any_name() -> Result {
     Ok(())
 }
 
+/// A server of names that mixes what is private into its answers.
+#[derive(Debug)]
+struct Mixed;
+
+impl Names for Mixed {
+    fn look_up(&self, host: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
+        let found = match host {
+            "both.test" => {
+                ["127.0.0.1", "93.184.215.14", "10.0.0.1", "169.254.169.254", "::1"].as_slice()
+            }
+            _ => &["127.0.0.1", "192.168.0.1", "::ffff:10.0.0.1", "fe80::1"],
+        };
+        let found = found.iter().filter_map(|address| address.parse().ok()).collect();
+        async move { Ok(found) }.boxed()
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redirect_leads_no_further_than_the_grants() -> Result {
+pub(super) async fn a_name_that_is_public_and_private_is_only_what_is_public() -> Result {
+    let network = "network = [{ host = \"*\" }]";
+    let host = host()
+        .plugin(agent())
+        .plugin(neighbour())
+        .plugin(tool().grants(network))
+        .configuration(&format!("[plugins.tool.grants]\n{network}"))
+        .names(Arc::new(Mixed))
+        .build()?;
+    assert_eq!(
+        says(&host, "call tool_resolve {\"host\":\"both.test\"}").await?,
+        "ok: 93.184.215.14"
+    );
+    let server = Server::start(Serves::Hello).await?;
+    let hears = says(&host, "call tool_resolve {\"host\":\"inside.test\"}").await?;
+    assert!(!hears.starts_with("ok"), "{hears}");
+    let hears = says(&host, &fetch("inside.test", server.port())).await?;
+    assert!(!hears.starts_with("ok"), "{hears}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+pub(super) async fn a_redirect_leads_no_further_than_the_grants() -> Result {
     let target = Server::start(Serves::Hello).await?;
     let server = Server::start(Serves::RedirectTo(target.port())).await?;
     let host = with_ports(&[server.port()], "").build()?;
@@ -145,7 +200,7 @@ async fn a_redirect_leads_no_further_than_the_grants() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_endless_body_ends_at_the_limit() -> Result {
+pub(super) async fn an_endless_body_ends_at_the_limit() -> Result {
     let server = Server::start(Serves::Endless).await?;
     let host = with_ports(&[server.port()], "door-bytes = \"4MiB\"").build()?;
     let hears = says(&host, &fetch("127.0.0.1", server.port())).await?;
@@ -155,15 +210,18 @@ async fn an_endless_body_ends_at_the_limit() -> Result {
 
 /// Rule S11: a stop reaches a guest that waits for a server, in whatever it waits.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_does_not_go_on_holds_nobody() -> Result {
-    for (serves, begins) in
-        [(Serves::Drip, "answered"), (Serves::Silent, "asked"), (Serves::Endless, "answered")]
-    {
+pub(super) async fn a_server_that_does_not_go_on_holds_nobody() -> Result {
+    for (serves, begins) in [
+        (Serves::Drip, "answered"),
+        (Serves::Stall, "answered"),
+        (Serves::Silent, "asked"),
+        (Serves::Endless, "answered"),
+    ] {
         let server = Server::start(serves).await?;
         let host = with_ports(&[server.port()], "").build()?;
         stopped_while_it_waits(&host, &fetch("127.0.0.1", server.port()), begins).await?;
     }
-    for serves in [Serves::Silent, Serves::Endless] {
+    for serves in [Serves::Silent, Serves::Drip, Serves::Endless] {
         let server = Server::start(serves).await?;
         let host = with_ports(&[server.port()], "").build()?;
         let goal =

@@ -85,6 +85,7 @@ declare! {
     OpenOrFail "open-or-fail" |arguments, _| reach::open_or_fail(&arguments.path, arguments.count);
     OpenOrPanic "open-or-panic" |arguments, _| Ok(reach::open_or_fail(&arguments.path, arguments.count).unwrap());
     ReadOn "read-on" |arguments, cx| reach::read_on(&arguments.path, cx);
+    Resolve "resolve" |arguments, _| reach::resolve(&arguments.host);
     Connect "connect" |arguments, cx| reach::connect(&arguments.host, arguments.port, cx);
     Fetch "fetch" |arguments, cx| reach::fetch(&arguments.host, arguments.port, &arguments.path, cx);
 }

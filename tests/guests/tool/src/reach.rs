@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 
 use checkrein_guest::prelude::*;
@@ -71,6 +71,13 @@ pub(crate) fn read_on(path: &str, cx: &ToolContext) -> Result<Output, Failure> {
             bytes => read += bytes as u64,
         }
     }
+}
+
+/// The addresses of a host name, as the host gives them.
+pub(crate) fn resolve(host: &str) -> Result<Output, Failure> {
+    let found: Vec<String> =
+        (host, 443_u16).to_socket_addrs()?.map(|to| to.ip().to_string()).collect();
+    Ok(found.join("\n").into())
 }
 
 /// Connects and reads until the other side ends.
