@@ -12,6 +12,7 @@ mod hostile;
 mod languages;
 mod limits;
 mod model_wire;
+mod ownership;
 mod parking;
 mod start;
 mod stops;
