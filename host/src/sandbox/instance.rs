@@ -180,6 +180,10 @@ where
     Ok(returned)
 }
 
+/// How much a guest burns before that is looked at: compiled code keeps what it burns to itself until it makes a call or
+/// has used up what it was handed. Some ten milliseconds of a tight loop.
+const FUEL_BETWEEN_LOOKS: u64 = 20_000_000;
+
 /// Puts a store under its limits and its stop. Must come before anything of the guest is instantiated.
 fn govern<H: Above>(
     store: &mut Store<Guest<H>>,
@@ -199,15 +203,13 @@ fn govern<H: Above>(
             )
         };
         store.set_fuel(fuel).map_err(unmetered)?;
+        store.fuel_async_yield_interval(Some(FUEL_BETWEEN_LOOKS))?;
     }
     store.set_epoch_deadline(1);
     let (stop, all_ticks) = (signal.clone(), Arc::clone(ticks));
     let mut seen = all_ticks.load(Ordering::Relaxed);
-    let (epoch_meter, metered) = (Arc::clone(meter), limits.fuel.is_some());
-    store.epoch_deadline_callback(move |context| {
-        if metered && let Ok(left) = context.get_fuel() {
-            epoch_meter.set_fuel_left(left);
-        }
+    let metered = limits.fuel.is_some();
+    store.epoch_deadline_callback(move |_| {
         if stop.is_hard() {
             return Err(Ends::Stopped.into());
         }
@@ -226,6 +228,7 @@ fn govern<H: Above>(
                 if stop.is_hard() {
                     return Err(Ends::Stopped.into());
                 }
+                // Also on the way into the engine itself, for more fuel.
                 if metered && let Ok(left) = context.get_fuel() {
                     meter.set_fuel_left(left);
                 }
