@@ -44,6 +44,9 @@ impl SessionBuilder {
     }
 
     /// Takes the log lines of plugins: level, plugin, line. Without it they go to `tracing`.
+    ///
+    /// It is called by the run that writes the line, while that has a processor: a stop of the run waits for it to return,
+    /// and so does every guest that is to run on that thread. It should put the line somewhere and not wait for anything.
     pub fn log(mut self, sink: impl Fn(&str, &str, &str) + Send + Sync + 'static) -> Self {
         self.log = Arc::new(sink);
         self

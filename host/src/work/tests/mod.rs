@@ -6,6 +6,7 @@ mod drain;
 mod execution;
 mod ownership;
 mod rounds;
+mod snapshot;
 mod spawned;
 mod stops;
 mod times;
