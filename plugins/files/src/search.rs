@@ -392,7 +392,10 @@ impl Searching<'_> {
         let file = FileHits {
             path: paths::show(path),
             count: (self.arguments.show == Show::Counts).then_some(hits.count),
-            more: lines && hits.outcome == Outcome::Enough,
+            // Where the answer is full, the next one goes on in this file.
+            more: lines
+                && hits.outcome == Outcome::Enough
+                && hits.lines.len() >= self.arguments.max_matches_per_file as usize,
             lines: hits.lines,
         };
         self.matches += if lines { file.lines.len() } else { 1 };
@@ -596,6 +599,20 @@ mod tests {
             [("a".into(), vec![1, 2, 3]), ("b".into(), vec![1])]
         );
         assert_eq!((answer.files[0].more, answer.files[1].more), (true, false));
+    }
+
+    /// An answer that is full is no file with more matches than are wanted of one: the next answer goes on in it.
+    #[test]
+    fn a_full_answer_does_not_say_that_a_file_has_more_than_is_wanted_of_one() {
+        let directory = tree(&[("a", &"m\n".repeat(8))]);
+        let mut arguments = json!({
+            "pattern": "m", "path": directory.path(), "max_matches": 5, "max_matches_per_file": 6
+        });
+        let first = ask(&arguments).expect("searched");
+        assert_eq!((first.files[0].lines.len(), first.files[0].more), (5, false));
+        arguments["cursor"] = json!(first.next.expect("more"));
+        let second = ask(&arguments).expect("searched");
+        assert_eq!((second.files[0].lines.len(), second.files[0].more), (3, false));
     }
 
     #[test]
