@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::fmt;
 
 use checkrein_guest::prelude::*;
 
@@ -19,6 +20,20 @@ pub(crate) enum Ended {
     Stopped(Stop),
     /// A budget is nearly used up; it is named in words.
     NoBudget(&'static str),
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::Stopped(stop) => write!(f, "stopped by {}: {}", stop.issuer, stop.message),
+            Ended::NoBudget(what) => write!(f, "{what} is nearly used up"),
+        }
+    }
+}
+
+/// How much of the wall time is kept for the report.
+pub(crate) fn reserve(time: &Budget) -> u64 {
+    LEAST_TIME.min(time.limit / 10)
 }
 
 /// One question to a tool.
@@ -95,12 +110,11 @@ impl<'r> Asker<'r> {
             return Err(Ended::Stopped(stop));
         }
         for budget in self.run.budgets() {
-            let left = |least: u64| budget.left < least.min(budget.limit / 10);
             match budget.name.as_str() {
-                "wall-time" if left(LEAST_TIME) => {
+                "wall-time" if budget.left < reserve(&budget) => {
                     return Err(Ended::NoBudget("the time of the run"));
                 }
-                "door-bytes" if left(LEAST_BYTES) => {
+                "door-bytes" if budget.left < LEAST_BYTES.min(budget.limit / 10) => {
                     return Err(Ended::NoBudget(
                         "the bytes that may pass between the run and its tools",
                     ));

@@ -112,6 +112,18 @@ impl Findings {
         self.secrets.dedup();
         self.secrets.truncate(keep.saturating_mul(20));
     }
+
+    /// How long the longest list is of which reports show the first entries only.
+    pub(crate) fn longest(&self) -> usize {
+        self.markers.len().max(self.secrets.len()).max(self.troubles.kept.len())
+    }
+
+    /// Cuts these lists. Everything is still counted.
+    pub(crate) fn cut(&mut self, keep: usize) {
+        self.markers.truncate(keep);
+        self.secrets.truncate(keep);
+        self.troubles.cut(keep);
+    }
 }
 
 fn tallies(sums: &mut BTreeMap<String, Tally>, others: BTreeMap<String, Tally>) {

@@ -10,7 +10,7 @@ use crate::options::Options;
 use crate::troubles::Troubles;
 
 /// A file to survey.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct File {
     /// The whole path, as tools take it.
     pub(crate) path: String,

@@ -26,6 +26,8 @@ pub(crate) struct Options {
     pub(crate) max_file_bytes: u64,
     /// How many tool calls run at once.
     pub(crate) batch: usize,
+    /// How many children read parts at once; 0 to read all of them in this run.
+    pub(crate) children: usize,
 }
 
 impl Default for Options {
@@ -41,6 +43,7 @@ impl Default for Options {
             max_files: 100_000,
             max_file_bytes: 32 << 20,
             batch: 8,
+            children: 4,
         }
     }
 }
@@ -75,6 +78,7 @@ impl Options {
         within("max-files", self.max_files as u64, 1, 200_000)?;
         within("max-file-bytes", self.max_file_bytes, 1, 1 << 40)?;
         within("batch", self.batch as u64, 1, 64)?;
+        within("children", self.children as u64, 0, 16)?;
         if self.folders.is_empty() {
             self.folders.clone_from(&task.directories);
         }

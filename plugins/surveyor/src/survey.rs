@@ -9,7 +9,6 @@ use crate::findings::Findings;
 use crate::inventory::{Ground, Inventory, Page, is_read};
 use crate::options::Options;
 use crate::plan::{self, Bounds, Part};
-use crate::reading::Reader;
 use crate::report;
 use crate::words;
 
@@ -37,6 +36,31 @@ pub(crate) enum Stage {
     Done,
 }
 
+/// A part of the plan.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    /// What it is.
+    pub(crate) part: Part,
+    /// How far it is.
+    pub(crate) reading: Reading,
+}
+
+/// How far the reading of a part is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// Nothing was read.
+    Ahead,
+    /// It was cut short.
+    Cut {
+        /// So many of its files are read.
+        files: usize,
+        /// Why, unless it is for the reason for which the whole survey ended.
+        why: Option<String>,
+    },
+    /// Everything is read.
+    Done,
+}
+
 /// A survey under way, or at its end.
 #[derive(Debug)]
 pub(crate) struct Survey {
@@ -46,10 +70,8 @@ pub(crate) struct Survey {
     pub(crate) options: Options,
     /// What is there.
     pub(crate) inventory: Inventory,
-    /// The parts of the plan.
-    pub(crate) parts: Vec<Part>,
-    /// How many of them are read.
-    pub(crate) read: usize,
+    /// The parts of the plan, and how far each is.
+    pub(crate) parts: Vec<Planned>,
     /// What was found in them.
     pub(crate) findings: Findings,
     /// Files with the same content.
@@ -70,7 +92,6 @@ impl Survey {
             options,
             inventory: Inventory::default(),
             parts: Vec::new(),
-            read: 0,
             findings: Findings::default(),
             duplicates: Duplicates::default(),
             stage: Stage::Listing,
@@ -101,10 +122,28 @@ impl Survey {
             Err(Interruption::Failed(failure)) => return Err(failure),
         }
         let report = report::render(&self);
-        if self.stage < Stage::Done {
+        if !self.is_whole() {
             keep(run, &report);
         }
         Ok(report)
+    }
+
+    /// Whether nothing is missing.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.stage == Stage::Done && self.unread().next().is_none()
+    }
+
+    /// The parts that are not read, or not to the end.
+    pub(crate) fn unread(&self) -> impl Iterator<Item = &Planned> {
+        self.parts.iter().filter(|planned| planned.reading != Reading::Done)
+    }
+
+    /// Takes in what was found in a part.
+    pub(crate) fn take(&mut self, mut findings: Findings) {
+        for (path, size) in std::mem::take(&mut findings.binary) {
+            self.inventory.count_binary(&path, size);
+        }
+        self.findings.merge(findings, self.options.max_findings);
     }
 
     fn go(&mut self, asker: &Asker<'_>) -> Result<(), Interruption> {
@@ -117,33 +156,10 @@ impl Survey {
         let weight = |file: &crate::inventory::File| {
             if is_read(file, ground, options) { file.size } else { 0 }
         };
-        self.parts = plan::plan(&self.inventory.files, ground, Bounds::default(), weight);
-        let reader = Reader::new(self.ground.clone(), self.options.clone());
-        while let Some(part) = self.parts.get(self.read).cloned() {
-            say(
-                asker.run(),
-                &format!(
-                    "part {} of {}: {} ({}, {})",
-                    self.read + 1,
-                    self.parts.len(),
-                    words::plain(&part.name),
-                    words::count(part.files.len() as u64, "file", "files"),
-                    words::size(part.bytes),
-                ),
-            );
-            let mut findings = Findings::default();
-            let result =
-                reader.read(asker, &self.inventory.files[part.files.clone()], &mut findings);
-            for (path, size) in std::mem::take(&mut findings.binary) {
-                self.inventory.count_binary(&path, size);
-            }
-            self.findings.merge(findings, self.options.max_findings);
-            result?;
-            self.read += 1;
-            if self.read < self.parts.len() {
-                keep(asker.run(), &report::render(self));
-            }
-        }
+        let parts = plan::plan(&self.inventory.files, ground, Bounds::default(), weight);
+        self.parts =
+            parts.into_iter().map(|part| Planned { part, reading: Reading::Ahead }).collect();
+        self.read(asker)?;
         self.stage = Stage::Comparing;
         if asker.has("text_hash") {
             let candidates = duplicates::candidates(&self.inventory.files);
@@ -232,15 +248,15 @@ impl From<Ended> for Interruption {
 }
 
 /// Tells people what goes on. It is no reason to fail when nobody can be told.
-fn say(run: &Run, text: &str) {
+pub(crate) fn say(run: &Run, text: &str) {
     if let Err(failure) = run.progress(text) {
         run.debug(&format!("progress could not be shown: {failure}"));
     }
 }
 
-/// Leaves the report so far with the host, in case that the run is ended by force.
-fn keep(run: &Run, report: &str) {
-    if let Err(failure) = run.partial(report) {
-        run.warn(&format!("the report so far could not be kept: {failure}"));
+/// Leaves what there is so far with the host, in case that the run is ended by force.
+pub(crate) fn keep(run: &Run, text: &str) {
+    if let Err(failure) = run.partial(text) {
+        run.warn(&format!("what there is so far could not be kept: {failure}"));
     }
 }

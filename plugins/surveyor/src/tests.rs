@@ -1,5 +1,6 @@
 //! Whole surveys of folders on disk.
 
+mod children;
 mod tree;
 
 use checkrein_guest::prelude::*;

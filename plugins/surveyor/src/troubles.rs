@@ -36,6 +36,12 @@ impl Troubles {
         self.more += other.more;
     }
 
+    /// Keeps at most that many with their reasons.
+    pub(crate) fn cut(&mut self, keep: usize) {
+        self.more += self.kept.len().saturating_sub(keep) as u64;
+        self.kept.truncate(keep);
+    }
+
     /// How many there are.
     pub(crate) fn count(&self) -> u64 {
         self.kept.len() as u64 + self.more

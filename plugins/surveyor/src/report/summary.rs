@@ -8,7 +8,7 @@ use crate::inventory::Tally;
 use crate::languages::{Languages, Use};
 use crate::licences;
 use crate::markers::Kind;
-use crate::survey::{Stage, Survey};
+use crate::survey::{Planned, Reading, Stage, Survey};
 use crate::words::{code, count, number, percent, plain, prose, size};
 
 use super::contents::newest_first;
@@ -16,6 +16,9 @@ use super::finds::by_depth;
 
 /// A report stays below this many bytes, whatever was found.
 const MOST: usize = 900 << 10;
+
+/// So many parts are named.
+const SHOWN: usize = 8;
 
 /// Writes the report of a survey.
 pub(crate) fn render(survey: &Survey) -> String {
@@ -78,7 +81,8 @@ impl Report<'_> {
             (Some(Ended::NoBudget(what)), _) => {
                 Some(format!("It ended early, because {what} is nearly used up."))
             }
-            (None, Stage::Done) => None,
+            (None, Stage::Done) if self.survey.is_whole() => None,
+            (None, Stage::Done) => Some("Not everything could be read.".to_owned()),
             (None, Stage::Listing | Stage::Reading | Stage::Comparing) => {
                 Some("The survey is still going on.".to_owned())
             }
@@ -96,11 +100,12 @@ impl Report<'_> {
             ));
             return missing;
         }
-        let unread = &survey.parts[survey.read..];
+        let unread: Vec<&Planned> = survey.unread().collect();
         if !unread.is_empty() {
-            let files: usize = unread.iter().map(|part| part.files.len()).sum();
-            let names: Vec<String> = unread.iter().take(8).map(|part| code(&part.name)).collect();
-            let more = match unread.len().saturating_sub(8) {
+            let files: usize = unread.iter().map(|planned| planned.part.files.len()).sum();
+            let names: Vec<String> =
+                unread.iter().take(SHOWN).map(|planned| code(&planned.part.name)).collect();
+            let more = match unread.len().saturating_sub(SHOWN) {
                 0 => String::new(),
                 more => format!(" and {} more", number(more as u64)),
             };
@@ -112,6 +117,7 @@ impl Report<'_> {
                 names.join(", "),
             ));
         }
+        missing.extend(unread.into_iter().filter_map(cut_short).take(SHOWN));
         if survey.stage < Stage::Comparing {
             missing.push("Files were not compared with each other to find duplicates.".to_owned());
         } else if survey.stage == Stage::Comparing {
@@ -260,5 +266,21 @@ impl Report<'_> {
 
     pub(super) fn place(&self, path: &str, line: u64) -> String {
         code(&format!("{}:{line}", plain(self.survey.ground.show(path))))
+    }
+}
+
+/// How far a part came that was begun.
+fn cut_short(Planned { part, reading }: &Planned) -> Option<String> {
+    let Reading::Cut { files, why } = reading else { return None };
+    let read = format!(
+        "Of {}, {} of {} were read to the end",
+        code(&part.name),
+        number(*files as u64),
+        count(part.files.len() as u64, "file", "files"),
+    );
+    match why {
+        Some(why) => Some(format!("{read}: {}.", prose(why.trim_end_matches('.')))),
+        None if *files > 0 => Some(format!("{read}.")),
+        None => None,
     }
 }

@@ -29,16 +29,30 @@ impl Tree {
         fs::write(path, content).unwrap();
     }
 
+    /// A file that is large and takes no room.
+    pub(super) fn sparse(&self, name: &str, size: u64) {
+        self.write(name, "");
+        fs::File::options()
+            .write(true)
+            .open(self.path().join(name))
+            .unwrap()
+            .set_len(size)
+            .unwrap();
+    }
+
     /// A run of the surveyor on this folder, with all tools.
     pub(super) fn survey(&self) -> AgentTest {
-        AgentTest::new("")
-            .directory(self.path().display().to_string())
-            .tool("files_list", |arguments| list(&arguments))
-            .tool("files_search", |arguments| search(&arguments))
-            .tool("files_read", |arguments| read(&arguments))
-            .tool("text_stats", |arguments| stats(&arguments))
-            .tool("text_hash", |arguments| hash(&arguments))
+        with_tools(AgentTest::new("").directory(self.path().display().to_string()))
     }
+}
+
+/// All tools.
+pub(super) fn with_tools(test: AgentTest) -> AgentTest {
+    test.tool("files_list", |arguments| list(&arguments))
+        .tool("files_search", |arguments| search(&arguments))
+        .tool("files_read", |arguments| read(&arguments))
+        .tool("text_stats", |arguments| stats(&arguments))
+        .tool("text_hash", |arguments| hash(&arguments))
 }
 
 fn json_of(value: &Value) -> Result<String, Failure> {
