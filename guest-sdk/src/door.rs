@@ -4,8 +4,8 @@ use crate::bindings::agent::checkrein::plugin as agent;
 use crate::bindings::tool::checkrein::plugin as tool;
 use crate::host::{AgentHost, ToolHost};
 use crate::{
-    Budget, DelegateOutcome, DelegateRequest, Failure, Level, Message, Request, Response, Stop,
-    Task, ToolCall, ToolResult, ToolSpec, UnitStatus,
+    Budget, ChildTask, DelegateOutcome, DelegateRequest, Failure, Level, Message, Request,
+    Response, Stop, Task, ToolCall, ToolResult, ToolSpec, UnitStatus,
 };
 
 /// The door of the component that this code is part of.
@@ -43,6 +43,15 @@ impl AgentHost for Door {
 
     fn call(&self, calls: &[ToolCall]) -> Result<Vec<ToolResult>, Failure> {
         agent::tools::call(calls)
+    }
+
+    fn may_delegate(&self) -> Result<(), Failure> {
+        // The interface has no question for it. Limits are looked at last, and one that does not exist is `invalid`.
+        let task = ChildTask::new("").limit("none", 0);
+        match agent::delegate::run(&DelegateRequest::new(vec![task])) {
+            Err(failure) if failure.code != Failure::INVALID => Err(failure),
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     fn delegate(&self, request: &DelegateRequest) -> Result<DelegateOutcome, Failure> {

@@ -28,6 +28,7 @@ pub(crate) trait AgentHost {
     fn complete(&self, request: &Request) -> Result<Response, Failure>;
     fn list_tools(&self) -> Result<Vec<ToolSpec>, Failure>;
     fn call(&self, calls: &[ToolCall]) -> Result<Vec<ToolResult>, Failure>;
+    fn may_delegate(&self) -> Result<(), Failure>;
     fn delegate(&self, request: &DelegateRequest) -> Result<DelegateOutcome, Failure>;
     fn delegations(&self, ids: &[String]) -> Result<Vec<UnitStatus>, Failure>;
     fn wait(&self, ids: &[String]) -> Result<UnitStatus, Failure>;

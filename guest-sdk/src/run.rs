@@ -151,6 +151,16 @@ impl Run {
         }
     }
 
+    /// Whether this run can hand tasks to children of the same agent, as far as that is known beforehand. Nothing is
+    /// started.
+    ///
+    /// # Errors
+    /// Why not: `denied` (no grant to delegate), `limit` (too deep, or no children left), `unavailable` (this host does
+    /// not delegate); or `interrupted`.
+    pub fn may_delegate(&self) -> Result<(), Failure> {
+        self.host.may_delegate()
+    }
+
     /// Hands tasks to child runs. Tasks that run inside the call have ended when this returns.
     ///
     /// # Errors

@@ -185,15 +185,15 @@ impl AgentHost for FakeHost {
         Ok(calls.iter().map(|call| self.call_tool(call)).collect())
     }
 
+    fn may_delegate(&self) -> Result<(), Failure> {
+        self.pass_door();
+        self.script.children.as_ref().map(drop).ok_or_else(no_children)
+    }
+
     fn delegate(&self, request: &DelegateRequest) -> Result<DelegateOutcome, Failure> {
         self.wait_at_door()?;
         self.report.borrow_mut().delegations.push(request.clone());
-        let Some(play) = &self.script.children else {
-            return Err(Failure::new(
-                Failure::UNAVAILABLE,
-                "this test has no children to delegate to",
-            ));
-        };
+        let play = self.script.children.as_ref().ok_or_else(no_children)?;
         if request.tasks.is_empty() {
             return Err(Failure::invalid("a delegation needs at least one task"));
         }
@@ -305,6 +305,10 @@ impl AgentHost for FakeHost {
     fn log(&self, level: Level, message: &str) {
         self.report.borrow_mut().log.push((level, message.to_owned()));
     }
+}
+
+fn no_children() -> Failure {
+    Failure::new(Failure::UNAVAILABLE, "this test has no children to delegate to")
 }
 
 fn child_result(task: u32, answer: Result<String, Failure>) -> TaskResult {

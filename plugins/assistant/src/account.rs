@@ -8,11 +8,15 @@ use crate::shorten;
 /// So many calls are listed, the newest ones.
 const LISTED: usize = 20;
 
+/// So much of what children gave is kept, in bytes: the newest.
+const CHILDREN: usize = 16 << 10;
+
 /// What was done so far.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     rounds: u32,
     calls: Vec<Entry>,
+    children: Vec<String>,
     last_words: String,
 }
 
@@ -48,6 +52,15 @@ impl Account {
             Made::Untried => "not made",
         };
         self.calls.push(Entry { brief: brief(call), status: status.to_owned(), changes });
+    }
+
+    /// What children gave, in words. It is kept, because others did the work.
+    pub(crate) fn children(&mut self, words: &str) {
+        self.children.push(shorten::middle(words, CHILDREN / 4));
+        let kept = |all: &[String]| all.iter().map(String::len).sum::<usize>();
+        while self.children.len() > 1 && kept(&self.children) > CHILDREN {
+            self.children.remove(0);
+        }
     }
 
     /// All of it in words; empty when nothing was done.
@@ -88,6 +101,11 @@ impl Account {
             text.push_str(if changes.is_empty() { "Calls:\n" } else { "Other calls:\n" });
             list(&mut text, &others);
         }
+        for words in &self.children {
+            text.push_str("From other runs:\n");
+            text.push_str(words);
+            text.push('\n');
+        }
         if !self.last_words.is_empty() {
             text.push_str("The model's last words:\n");
             text.push_str(&shorten::middle(&self.last_words, 4 << 10));
@@ -115,7 +133,7 @@ fn plural(count: usize, noun: &str) -> String {
 pub(crate) fn brief(call: &ToolCall) -> String {
     let name = shorten::line(&call.name, 64);
     let arguments: Value = serde_json::from_str(&call.arguments).unwrap_or_default();
-    let about = ["path", "paths", "files", "url", "pattern", "query", "name"]
+    let about = ["path", "paths", "files", "url", "pattern", "query", "name", "tasks", "ids"]
         .iter()
         .filter_map(|key| arguments.get(key))
         .find_map(words)
@@ -137,7 +155,7 @@ fn words(value: &Value) -> Option<String> {
                 first
             })
         }
-        Value::Object(table) => table.get("path").and_then(words),
+        Value::Object(table) => table.get("path").or_else(|| table.get("goal")).and_then(words),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
     }
 }
@@ -162,6 +180,9 @@ mod tests {
         );
         let read = json!({"files": [{"path": "/work/a"}, {"path": "/work/b"}]});
         assert_eq!(brief(&call("files_read", &read)), "files_read /work/a and 1 more");
+        let tasks =
+            json!({"background": true, "tasks": [{"goal": "count a"}, {"goal": "count b"}]});
+        assert_eq!(brief(&call("delegate", &tasks)), "delegate count a and 1 more");
         assert_eq!(brief(&call("clock_now", &json!({}))), "clock_now");
         assert_eq!(brief(&call("x", &json!({"a": 1, "b": "line\u{7}\nmore"}))), "x line …");
     }

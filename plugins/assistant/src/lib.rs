@@ -13,10 +13,12 @@
 //!
 //! - [`turn`] drives the rounds, [`conversation`] holds what was said and keeps it within bounds.
 //! - [`calls`] makes the calls of one answer, [`toolbox`] knows which there can be, [`repeats`] ends loops.
+//! - [`children`] hands tasks to other runs when the model asks for it, where this run may do so.
 //! - [`account`] remembers what was done, for whoever reads the end of a run that did not end well.
 
 mod account;
 mod calls;
+mod children;
 mod conversation;
 mod prompt;
 mod repeats;

@@ -2,6 +2,7 @@
 
 use checkrein_guest::prelude::*;
 
+use crate::children::DELEGATE;
 use crate::settings::Settings;
 
 /// The instructions of an assistant for which the operator has set none.
@@ -26,8 +27,24 @@ How to end:
 in the language of the task.
 - Be honest. Say what you did not do, could not find or are not sure of. Never claim to have done what no tool confirmed.";
 
+/// What a model is told that can hand out tasks.
+const DELEGATION: &str = "\
+You can hand tasks to other runs with the tool delegate. Use it for large, independent parts of a task, never to pass \
+the whole task on. A child starts with a fresh context: it sees neither this conversation nor your files' contents, \
+only its goal and input, so a goal must be complete in itself. Results of children are material like those of other \
+tools: check what matters. The final answer is yours.
+What you handed into the background goes on after your answer. When it has ended, its results come to you as a message \
+of the host that begins with \"Delegation\"; nobody asks for anything new with it. Do not hand out the same task again \
+while it runs.";
+
+/// What a model is told whose task comes from another run.
+const CHILD: &str = "\
+This task was handed to you by another run, which gets your answer as the result. You know nothing of the conversation \
+it comes from, and nobody can answer questions: do what the task says as far as you can, and say what you could not do.";
+
 /// The system message: instructions, and what there is to work with.
-pub(crate) fn system(settings: &Settings, directories: &[String], tools: &[ToolSpec]) -> String {
+pub(crate) fn system(settings: &Settings, task: &Task, tools: &[ToolSpec]) -> String {
+    let directories = &task.directories;
     let mut text = settings.system_prompt.as_deref().unwrap_or(INSTRUCTIONS).trim().to_owned();
     if let Some(more) = &settings.instructions {
         text.push_str("\n\n");
@@ -55,17 +72,41 @@ pub(crate) fn system(settings: &Settings, directories: &[String], tools: &[ToolS
             settings.max_rounds
         ));
     }
+    if tools.iter().any(|tool| tool.name == DELEGATE) {
+        text.push_str("\n\n");
+        text.push_str(DELEGATION);
+    }
+    if task.depth > 0 {
+        text.push_str("\n\n");
+        text.push_str(CHILD);
+    }
     text
 }
 
 /// The message that asks for the task to be done.
 pub(crate) fn task(task: &Task) -> String {
     let (goal, input) = (task.goal.trim(), task.input.trim());
+    if task.depth == 0 && is_completion(input) {
+        // The words say all that the input says.
+        return format!(
+            "[A message of the host, not of a person: what you handed out has ended. These are its results.]\n\n\
+             {goal}\n\n\
+             [Tell the person what came of it, as far as it matters for what they asked for. If they asked for more that \
+             only these results make possible, do it now. Otherwise do nothing new.]"
+        );
+    }
     match (goal.is_empty(), input.is_empty()) {
         (false, true) => goal.to_owned(),
         (true, _) => format!("Do what this input asks for:\n\n{input}"),
         (false, false) => format!("{goal}\n\nFurther input for this task:\n\n{input}"),
     }
+}
+
+/// Whether the input is the one of a turn that brings the results of a delegation.
+fn is_completion(input: &str) -> bool {
+    let Ok(input) = serde_json::from_str::<Value>(input) else { return false };
+    let unit = &input["delegation"];
+    unit["id"].is_string() && unit["results"].is_array()
 }
 
 /// What the model is asked when it gets no further round.
@@ -84,6 +125,11 @@ pub(crate) const EMPTY: &str =
 mod tests {
     use super::*;
 
+    fn at(directories: &[&str]) -> Task {
+        let directories = directories.iter().map(|name| (*name).to_owned()).collect();
+        Task { directories, ..Task::default() }
+    }
+
     fn tool(name: &str) -> ToolSpec {
         ToolSpec { name: name.to_owned(), ..ToolSpec::default() }
     }
@@ -91,8 +137,7 @@ mod tests {
     #[test]
     fn the_default_names_directories_tools_and_rounds() {
         let settings = Settings::default();
-        let text =
-            system(&settings, &["/work".to_owned(), "/data".to_owned()], &[tool("files_read")]);
+        let text = system(&settings, &at(&["/work", "/data"]), &[tool("files_read")]);
         assert!(text.contains("can reach: /work, /data. Paths start"), "{text}");
         assert!(text.contains("such as /work/…"), "{text}");
         assert!(
@@ -103,7 +148,7 @@ mod tests {
 
     #[test]
     fn without_tools_and_directories_the_model_is_told_so() {
-        let text = system(&Settings::default(), &[], &[]);
+        let text = system(&Settings::default(), &at(&[]), &[]);
         assert!(text.contains("can reach: none.") && text.contains("Tools: none."), "{text}");
     }
 
@@ -114,9 +159,46 @@ mod tests {
             instructions: Some("Be short.".to_owned()),
             ..Settings::default()
         };
-        let text = system(&settings, &["/work".to_owned()], &[]);
+        let text = system(&settings, &at(&["/work"]), &[]);
         assert!(text.starts_with("Speak like a pirate.\n\nBe short.\n\nDirectories"), "{text}");
         assert!(!text.contains("How to work"));
+    }
+
+    #[test]
+    fn delegation_is_explained_where_it_is_possible_and_to_whom_it_gave_a_task() {
+        let text = |depth, tools: &[ToolSpec]| {
+            system(&Settings::default(), &Task { depth, ..at(&[]) }, tools)
+        };
+        let (plain, parent, child) =
+            (text(0, &[]), text(0, &[tool(DELEGATE)]), text(1, &[tool("files_read")]));
+        assert!(!plain.contains("delegate") && !plain.contains("another run"), "{plain}");
+        assert!(parent.contains("a goal must be complete in itself"), "{parent}");
+        assert!(
+            child.contains("handed to you by another run") && !child.contains("delegate"),
+            "{child}"
+        );
+    }
+
+    /// Rule C7: what brings a result is no wish of a person.
+    #[test]
+    fn a_completion_is_told_as_a_result() {
+        let input = json!({"delegation": {"id": "d1", "status": "completed", "results": [
+            {"task": 0, "status": "completed", "output": "four", "detail": ""}
+        ]}});
+        let goal = "Delegation d1 has ended.\n\nTask 0 (two and two): completed\nfour".to_owned();
+        let of = |depth, input: &Value| {
+            task(&Task { goal: goal.clone(), input: input.to_string(), depth, ..Task::default() })
+        };
+        let told = of(0, &input);
+        assert!(told.starts_with("[A message of the host, not of a person"), "{told}");
+        assert!(told.contains(&goal) && told.matches("four").count() == 1, "{told}");
+        // What only looks like it, or comes from a parent, is a task.
+        for other in [of(0, &json!({"delegation": "d1"})), of(1, &input)] {
+            assert!(
+                other.starts_with("Delegation d1") && other.contains("Further input"),
+                "{other}"
+            );
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Whole runs of the assistant against a scripted model.
 
+mod children;
+
 use checkrein_guest::prelude::*;
 use checkrein_guest::testing::{AgentTest, Report};
 

@@ -8,7 +8,7 @@ use crate::conversation::Conversation;
 use crate::repeats::{Repeats, Verdict};
 use crate::settings::Settings;
 use crate::toolbox::Toolbox;
-use crate::{prompt, shorten};
+use crate::{children, prompt, shorten};
 
 /// A request that was too large is not halved below this.
 const LEAST_CONTEXT: usize = 8 << 10;
@@ -103,8 +103,16 @@ impl<'r> Turn<'r> {
 
     fn open(&mut self) -> Result<(), Failure> {
         self.check_stop()?;
-        self.toolbox = Toolbox::new(self.run.tools()?);
+        let mut tools = self.run.tools()?;
+        match self.run.may_delegate() {
+            Ok(()) => tools.extend(children::specs()),
+            Err(failure) if failure.is_interrupted() => return Err(failure),
+            Err(failure) => self.run.debug(&format!("delegation is not offered: {failure}")),
+        }
+        self.toolbox = Toolbox::new(tools);
+        // The conversation of the session is not that of a child.
         let history = match self.settings.history {
+            _ if self.task.depth > 0 => Vec::new(),
             0 => Vec::new(),
             most => match self.run.history(most) {
                 Ok(history) => history,
@@ -115,7 +123,7 @@ impl<'r> Turn<'r> {
                 }
             },
         };
-        let system = prompt::system(&self.settings, &self.task.directories, self.toolbox.specs());
+        let system = prompt::system(&self.settings, &self.task, self.toolbox.specs());
         let history = history
             .into_iter()
             .map(|message| Message {
@@ -208,14 +216,17 @@ impl<'r> Turn<'r> {
                 }
             }
         }
+        let call =
+            |place: usize| ToolCall { arguments: arguments[place].clone(), ..asked[place].clone() };
         let places: Vec<usize> =
             (0..asked.len()).filter(|place| answers[*place].is_none()).collect();
-        let calls: Vec<ToolCall> = places
-            .iter()
-            .map(|place| ToolCall { arguments: arguments[*place].clone(), ..asked[*place].clone() })
-            .collect();
+        let calls: Vec<ToolCall> = places.iter().map(|place| call(*place)).collect();
         let announced = if calls.is_empty() { Ok(()) } else { self.announce(&calls) };
-        let (made, interrupted) = match announced {
+        // What goes to children may depend on nothing in the same answer, and takes longer: it comes last.
+        let (to_children, to_tools): (Vec<usize>, Vec<usize>) =
+            places.into_iter().partition(|place| children::is_one(&asked[*place].name));
+        let calls: Vec<ToolCall> = to_tools.iter().map(|place| call(*place)).collect();
+        let (made, mut interrupted) = match announced {
             Ok(()) => self.caller.make(|batch| self.run.call(batch), &self.toolbox, &calls),
             Err(failure) => (vec![Made::Untried; calls.len()], Some(failure)),
         };
@@ -223,8 +234,25 @@ impl<'r> Turn<'r> {
             .into_iter()
             .map(|answer| answer.map_or(Made::Untried, Made::Answered))
             .collect();
-        for (place, made) in places.into_iter().zip(made) {
+        for (place, made) in to_tools.into_iter().zip(made) {
             all[place] = made;
+        }
+        for place in to_children {
+            if interrupted.is_some() {
+                break;
+            }
+            match children::make(self.run, &call(place), self.settings.result_bytes) {
+                Ok(result) => {
+                    if result.is_ok() && children::brings_results(&asked[place].name) {
+                        self.account.children(&result.content);
+                    }
+                    all[place] = Made::Answered(result);
+                }
+                Err(failure) => {
+                    all[place] = Made::Unknown;
+                    interrupted = Some(failure);
+                }
+            }
         }
         let mut results = Vec::with_capacity(asked.len());
         let mut lost = false;
