@@ -341,6 +341,67 @@ fn the_first_ctrl_c_lets_the_run_finish() -> Result {
     Ok(())
 }
 
+/// A folder that a survey reads in two parts.
+fn two_parts(desk: &Desk, files: u64) -> Result {
+    for part in 0..2 {
+        let folder = desk.path().join(format!("tree/p{part}"));
+        fs::create_dir_all(&folder)?;
+        for file in 0..files {
+            // Two of them fill a part, and nothing is in them to read.
+            let size = (31 << 20) - 2 * part - file;
+            fs::File::create(folder.join(format!("large{file}.rs")))?.set_len(size)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_lines_of_a_child_begin_with_its_number() -> Result {
+    let desk = Desk::new()?;
+    two_parts(&desk, 2)?;
+    let ended = desk.run(&["run", "surveyor", "survey it", "--dir", "tree:ro"])?;
+    ended.is(
+        0,
+        &[
+            "\nparts 1 to 2 of 2 go to 2 children\n",
+            "\n[1] surveyor: read part 1 of 2: p0/ (2 files, 62.0 MiB)\n",
+            "\n[2] surveyor: read part 2 of 2: p1/ (2 files, 62.0 MiB)\n",
+            "\n[1] 0 of 2 files read\n",
+            "\n[2] 0 of 2 files read\n",
+            "\n[2]   files_search ",
+            "\n[1] completed\n",
+            "\n[2] completed\n",
+        ],
+    );
+    assert!(ended.out.contains("`.rs` (4)") && !ended.out.contains("Partial"), "{}", ended.out);
+    Ok(())
+}
+
+#[test]
+fn ctrl_c_in_the_middle_of_children_gives_a_report_that_says_what_is_missing() -> Result {
+    let desk = Desk::new()?;
+    let folder = desk.path().join("tree/many");
+    fs::create_dir_all(&folder)?;
+    for file in 0..3_300 {
+        fs::write(folder.join(format!("{file}.txt")), "words\n")?;
+    }
+    let mut running = Running::start(&desk, &["run", "surveyor", "survey it", "--dir", "tree:ro"])?;
+    // Each may take a while: what is not yet in the cache is compiled.
+    for place in ["surveyor started", "listed 3,300 files", "[3] surveyor: read part 3 of 3: "] {
+        running.says(place)?;
+    }
+    running.signal(Signal::INT)?;
+    running.says("stopping: ")?;
+    let (status, out) = running.ended()?;
+    assert_eq!(status.code(), Some(130), "{out}");
+    let begin = "> **Partial report.** Stopped by user: Ctrl-C was pressed\n>\n> Missing:\n> - ";
+    assert!(
+        out.contains(begin) && out.contains(" of 3 parts were not read, or not to the end"),
+        "{out}"
+    );
+    Ok(())
+}
+
 #[test]
 fn the_second_ctrl_c_ends_a_run_that_does_not_listen() -> Result {
     let desk = Desk::new()?;

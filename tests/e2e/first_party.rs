@@ -1,8 +1,10 @@
 //! The first-party plugins as they are built into the command, on a real host.
 
 mod assistant;
+mod assistant_children;
 mod files;
 mod http;
+mod survey_children;
 mod survey_stops;
 mod surveyor;
 mod tree;

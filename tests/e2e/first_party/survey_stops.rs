@@ -1,4 +1,4 @@
-//! Stops in the middle of a survey.
+//! Stops in the middle of a survey that one run does.
 
 use checkrein::sandbox::{Access, Outcome};
 use checkrein::session::EventKind;
@@ -9,6 +9,9 @@ use crate::start::{Result, hard, host, soft};
 
 /// So many folders make four thousand files: more than two parts.
 const FOLDERS: usize = 40;
+
+/// All is read in one run.
+const ALONE: &str = r#"{"children":0}"#;
 
 /// Rules S1 and C4: the surveyor passes the words of the stop on, and says what it did not do.
 #[tokio::test(flavor = "multi_thread")]
@@ -23,7 +26,7 @@ async fn a_soft_stop_in_the_middle_gives_a_partial_report_that_says_what_is_miss
     ] {
         let mut watch = session.events(0);
         while !matches!(watch.try_next(), Ok(None)) {}
-        let turn = session.prompt("survey it", "")?;
+        let turn = session.prompt("survey it", ALONE)?;
         progress(&mut watch, place).await?;
         session.stop_turn(None, &soft("that is enough"))?;
         let report = within("the end", turn.ended()).await?;
@@ -52,7 +55,7 @@ async fn a_hard_stop_in_the_middle_leaves_the_last_report_and_nothing_in_the_tre
     tree::many(&work, FOLDERS)?;
     let session = open(&host, "surveyor", &work, Access::Read).await?;
     let mut watch = session.events(0);
-    let turn = session.prompt("survey it", "")?;
+    let turn = session.prompt("survey it", ALONE)?;
     progress(&mut watch, "part 3 of 3").await?;
     assert!(session.stop_turn(None, &hard("now"))? > 0);
     let report = within("the end", turn.ended()).await?;

@@ -13,6 +13,7 @@ const FOLDERS: usize = 100;
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_files_and_all_that_is_odd_are_surveyed_within_the_default_limits() -> Result {
     let host = host().with_first_party().build()?;
+    host.release("slice");
     let (work, outside) = (folder(&host, "work")?, folder(&host, "outside")?);
     std::fs::write(outside.join("never.rs"), "// outside\n")?;
     tree::many(&work, FOLDERS)?;
