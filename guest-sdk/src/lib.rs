@@ -222,7 +222,10 @@
 //!
 //! The children run at once, and the call returns when all have ended. With [`DelegateRequest::background`] it returns
 //! when they are accepted; they outlive the run, and [`Run::delegations`], [`Run::wait`] and [`Run::stop`] reach them by
-//! their ids.
+//! their ids. What ends later comes to the session as a turn whose input is an object with the key `delegation`.
+//!
+//! The manifest asks for it with `delegation = ["editor"]` under `[grants]`: the names of the agents that get tasks. A
+//! host can refuse, so an agent does well to have another way; [`Run::may_delegate`] asks beforehand.
 //!
 //! # Testing
 //!

@@ -125,6 +125,7 @@ fn children_answer_inline_or_from_the_background() {
             ChildTask::new("bad").group("x").agent("other").input(&json!([1]))?,
         ];
         let request = DelegateRequest::new(tasks);
+        run.may_delegate()?;
         let inline = run.delegate(&request)?;
         assert!(!inline.is_dispatched());
         let statuses: Vec<&str> =
