@@ -1,7 +1,8 @@
 //! What a run costs, beside bare wasmtime with the same engine settings in the same process: the start of a run, a
 //! host call through the door, a tool call end to end, compiling and loading, memory per live run.
 //!
-//! `cargo bench --bench run`, or with `-- --quick` for a look.
+//! `cargo bench --bench run`, or with `-- --quick` for a look, and with the names of parts for those alone: `start`,
+//! `call`, `tool`, `load`, `memory`.
 
 #![allow(
     clippy::print_stdout,
@@ -20,7 +21,7 @@ use checkrein::sandbox::Limits;
 use checkrein_testkit::guest;
 use side::bare::{self, Flags};
 use side::ours::Ours;
-use side::{paired, quick, time};
+use side::{asked_for, paired, quick, time};
 use tokio::runtime::{Builder, Runtime};
 use wasmtime::component::Component;
 
@@ -42,94 +43,137 @@ fn main() {
     let component = Component::new(&engine, &bytes).expect("it compiles");
     let pre = bare::agent(&engine, &component);
     let rounds = if quick() { 3 } else { 15 };
+    let bench = Bench { control, guests, ours, engine, pre, code };
 
     println!("{:<44} {:>10} {:>10} {:>9}", "", "bare", "checkrein", "ratio");
+    let parts: [(&str, &dyn Fn()); 5] = [
+        ("start", &|| bench.starts(rounds)),
+        ("call", &|| bench.calls(rounds)),
+        ("tool", &|| tools(&bench.control, &bench.guests, rounds)),
+        ("load", &|| loading(&bench.control, &bytes)),
+        ("memory", &|| bench.memory()),
+    ];
+    for (name, part) in parts {
+        if asked_for(name) {
+            part();
+        }
+    }
+}
 
-    // One after the other: the whole way from opening work to the owner being told.
-    let many = if quick() { 500 } else { 5_000 };
-    let flags = Flags::default();
-    let one = paired(
-        rounds,
-        || {
-            let (engine, pre, flags) = (engine.clone(), pre.clone(), flags.clone());
-            let run = async move {
-                for _ in 0..many {
-                    bare::run(&engine, &pre, "start", None, &flags).await;
-                }
-            };
-            time(|| guests.block_on(guests.spawn(run)).expect("it runs")) / many
-        },
-        || {
-            time(|| {
-                control.block_on(async {
-                    for _ in 0..many {
-                        ours.start(&code, "start").ended().await;
-                    }
-                })
-            }) / many
-        },
-    );
-    one.print("start of a run, one at a time", "the hand-over between two runtimes is in ours");
+/// One agent, ready to run on both sides.
+struct Bench {
+    control: Runtime,
+    /// The threads of the bare runs.
+    guests: Runtime,
+    ours: Ours,
+    engine: wasmtime::Engine,
+    pre: bare::AgentPre<bare::Bare>,
+    code: checkrein::sandbox::AgentCode,
+}
 
-    let at_once = 64;
-    let throughput = paired(
-        rounds,
-        || {
-            let tasks = (0..at_once).map(|_| {
-                let (engine, pre, flags) = (engine.clone(), pre.clone(), flags.clone());
-                guests.spawn(async move {
-                    for _ in 0..many / at_once {
+impl Bench {
+    /// One whole bare run, for whatever task or thread it is to be on.
+    fn bare(&self, goal: &str) -> impl Future<Output = ()> + Send + 'static {
+        let (engine, pre, goal) = (self.engine.clone(), self.pre.clone(), goal.to_owned());
+        async move { bare::run(&engine, &pre, &goal, None, &Flags::default()).await }
+    }
+
+    /// The start of a run: the whole way from opening work to the owner being told.
+    ///
+    /// Each is measured beside two bare equivalents. In the first, guests run on the very thread that waits for them.
+    /// In the second they run on threads of their own, as they must where no guest is to delay a stop or a timer, and
+    /// whoever waits is told over there. Nothing else differs.
+    fn starts(&self, rounds: usize) {
+        let many = if quick() { 500 } else { 5_000 };
+        let at_once = 64;
+        let flags = Flags::default();
+        let here = |loops: u32| {
+            let each = many / loops;
+            let tasks = (0..loops).map(|_| {
+                let (engine, pre, flags) = (self.engine.clone(), self.pre.clone(), flags.clone());
+                self.guests.spawn(async move {
+                    for _ in 0..each {
                         bare::run(&engine, &pre, "start", None, &flags).await;
                     }
                 })
             });
-            let tasks: Vec<_> = tasks.collect();
-            time(|| {
-                guests.block_on(async {
-                    for task in tasks {
-                        task.await.expect("it runs");
-                    }
-                })
-            }) / many
-        },
-        || {
-            time(|| {
-                control.block_on(async {
-                    let loops = (0..at_once).map(|_| async {
-                        for _ in 0..many / at_once {
-                            ours.start(&code, "start").ended().await;
-                        }
-                    });
-                    futures::future::join_all(loops).await;
-                })
-            }) / many
-        },
-    );
-    let rate = |time: Duration| format!("{:.0}/s", 1.0 / time.as_secs_f64());
-    let note = format!("bare {}, checkrein {}", rate(throughput.bare), rate(throughput.ours));
-    throughput.print("start of a run, 64 at once on 2 cores", &note);
-
-    let calls: u32 = if quick() { 100_000 } else { 1_000_000 };
-    for (what, goal) in
-        [("host call that answers at once", "calls"), ("host call that may wait", "waits")]
-    {
-        let goal = format!("{goal} {calls}");
-        let call = paired(
-            rounds,
-            || time(|| guests.block_on(bare::run(&engine, &pre, &goal, None, &flags))) / calls,
-            || {
-                time(|| {
-                    let report = control.block_on(ours.start(&code, &goal).ended());
-                    assert_eq!(report.outcome.status(), "completed");
-                }) / calls
-            },
-        );
-        call.print(what, "");
+            let all = || self.guests.block_on(futures::future::join_all(tasks));
+            time(|| all().into_iter().for_each(|ended| ended.expect("it runs"))) / (each * loops)
+        };
+        let apart = |loops: u32| {
+            let each = many / loops;
+            let loops_of = (0..loops).map(|_| async {
+                for _ in 0..each {
+                    self.guests.spawn(self.bare("start")).await.expect("it runs");
+                }
+            });
+            time(|| drop(self.control.block_on(futures::future::join_all(loops_of))))
+                / (each * loops)
+        };
+        let ours = |loops: u32| {
+            let each = many / loops;
+            let loops_of = (0..loops).map(|_| async {
+                for _ in 0..each {
+                    self.ours.start(&self.code, "start").ended().await;
+                }
+            });
+            time(|| drop(self.control.block_on(futures::future::join_all(loops_of))))
+                / (each * loops)
+        };
+        for (what, loops) in [("one at a time", 1), ("64 at once", at_once)] {
+            let measured = paired(rounds, || here(loops), || ours(loops));
+            measured.print(&format!("start of a run, {what}"), &measured.rates());
+            let measured = paired(rounds, || apart(loops), || ours(loops));
+            measured.print("  beside bare on threads apart", &measured.rates());
+        }
     }
 
-    tools(&control, &guests, rounds);
-    loading(&control, &bytes);
-    memory(&guests, &ours, &code, &engine, &pre);
+    /// Calls of the host, answered at once and answered by a future.
+    fn calls(&self, rounds: usize) {
+        let calls: u32 = if quick() { 100_000 } else { 1_000_000 };
+        for (what, goal) in
+            [("host call that answers at once", "calls"), ("host call that may wait", "waits")]
+        {
+            let goal = format!("{goal} {calls}");
+            let call = paired(
+                rounds,
+                || time(|| self.guests.block_on(self.bare(&goal))) / calls,
+                || {
+                    time(|| {
+                        let run = self.ours.start(&self.code, &goal);
+                        let report = self.control.block_on(run.ended());
+                        assert_eq!(report.outcome.status(), "completed");
+                    }) / calls
+                },
+            );
+            call.print(what, "");
+        }
+    }
+
+    /// What a live run holds, at 1,000 of them that wait in a host call.
+    fn memory(&self) {
+        let live: usize = if quick() { 100 } else { 1_000 };
+        let before = resident();
+        let tasks: Vec<_> = (0..live).map(|_| self.guests.spawn(self.bare("park"))).collect();
+        settle(&self.engine, live as u64);
+        let bare = resident().saturating_sub(before) / live;
+        tasks.iter().for_each(tokio::task::JoinHandle::abort);
+        settle(&self.engine, 0);
+
+        let before = resident();
+        let runs: Vec<_> = (0..live).map(|_| self.ours.start(&self.code, "park")).collect();
+        settle(&self.engine, live as u64);
+        let our = resident().saturating_sub(before) / live;
+        drop(runs);
+        settle(&self.engine, 0);
+        println!(
+            "{:<44} {:>6} KiB {:>6} KiB {:>7.2} ×  measured one after the other; the pool keeps pages warm",
+            format!("memory of a live run, {live} at once"),
+            bare / 1024,
+            our / 1024,
+            our as f64 / bare.max(1) as f64
+        );
+    }
 }
 
 /// One tool call end to end: from the agent's call through schema, store and instance to the result.
@@ -217,43 +261,6 @@ fn loading(control: &Runtime, bytes: &Arc<[u8]>) {
     from_cache.print(
         "load from the cache on disk",
         "ours verifies a keyed checksum; bare trusts the file",
-    );
-}
-
-/// What a live run holds, at 1,000 of them that wait in a host call.
-fn memory(
-    guests: &Runtime,
-    ours: &Ours,
-    code: &checkrein::sandbox::AgentCode,
-    engine: &wasmtime::Engine,
-    pre: &bare::AgentPre<bare::Bare>,
-) {
-    let live: usize = if quick() { 100 } else { 1_000 };
-    let before = resident();
-    let flags = Flags::default();
-    let tasks: Vec<_> = (0..live)
-        .map(|_| {
-            let (engine, pre, flags) = (engine.clone(), pre.clone(), flags.clone());
-            guests.spawn(async move { bare::run(&engine, &pre, "park", None, &flags).await })
-        })
-        .collect();
-    settle(engine, live as u64);
-    let bare = resident().saturating_sub(before) / live;
-    tasks.iter().for_each(tokio::task::JoinHandle::abort);
-    settle(engine, 0);
-
-    let before = resident();
-    let runs: Vec<_> = (0..live).map(|_| ours.start(code, "park")).collect();
-    settle(engine, live as u64);
-    let our = resident().saturating_sub(before) / live;
-    drop(runs);
-    settle(engine, 0);
-    println!(
-        "{:<44} {:>6} KiB {:>6} KiB {:>7.2} ×  measured one after the other; the pool keeps pages warm",
-        format!("memory of a live run, {live} at once"),
-        bare / 1024,
-        our / 1024,
-        our as f64 / bare.max(1) as f64
     );
 }
 

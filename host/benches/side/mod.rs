@@ -82,6 +82,12 @@ pub(crate) struct Paired {
 }
 
 impl Paired {
+    /// How often each can be done in a second.
+    pub(crate) fn rates(&self) -> String {
+        let rate = |time: Duration| 1.0 / time.as_secs_f64();
+        format!("bare {:.0}/s, checkrein {:.0}/s", rate(self.bare), rate(self.ours))
+    }
+
     /// One line of the table.
     pub(crate) fn print(&self, what: &str, note: &str) {
         println!(
@@ -91,6 +97,12 @@ impl Paired {
             self.ratio
         );
     }
+}
+
+/// Whether that part of a benchmark is wanted: all are when none is named.
+pub(crate) fn asked_for(part: &str) -> bool {
+    let named = || std::env::args().skip(1).filter(|argument| !argument.starts_with('-'));
+    named().next().is_none() || named().any(|name| name == part)
 }
 
 /// How long it takes.
