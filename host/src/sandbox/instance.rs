@@ -165,7 +165,10 @@ where
         return Err(Ends::Stopped.into());
     }
     let returned = call.call(&mut store).await;
-    if let Ok(left) = store.get_fuel() {
+    // A store that counts none would answer with an error, and an error is dear: it carries a backtrace.
+    if meter.limits().fuel.is_some()
+        && let Ok(left) = store.get_fuel()
+    {
         meter.set_fuel_left(left);
     }
     let returned = returned?;
