@@ -58,16 +58,38 @@ pub(crate) fn paired(
     mut bare: impl FnMut() -> Duration,
     mut ours: impl FnMut() -> Duration,
 ) -> Paired {
-    let (mut bares, mut our, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut bares, mut our) = (Vec::new(), Vec::new());
+    let (mut ratios, mut busy) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        let (one, other) = (bare(), ours());
+        let (start, one) = (processor_time(), bare());
+        let (between, other) = (processor_time(), ours());
+        let (bare_busy, our_busy) = (between - start, processor_time() - between);
+        busy.push(our_busy.as_secs_f64() / bare_busy.as_secs_f64());
         ratios.push(other.as_secs_f64() / one.as_secs_f64());
         bares.push(one);
         our.push(other);
     }
+    Paired {
+        bare: Samples::new(bares).p50(),
+        ours: Samples::new(our).p50(),
+        ratio: middle(ratios),
+        busy: middle(busy),
+    }
+}
+
+fn middle(mut ratios: Vec<f64>) -> f64 {
     ratios.sort_by(f64::total_cmp);
-    let ratio = ratios.get(ratios.len() / 2).copied().unwrap_or_default();
-    Paired { bare: Samples::new(bares).p50(), ours: Samples::new(our).p50(), ratio }
+    ratios.get(ratios.len() / 2).copied().unwrap_or_default()
+}
+
+/// What all threads of this process together have spent on processors.
+fn processor_time() -> Duration {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let spent = |thread: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    Duration::from_nanos(threads.filter_map(spent).sum())
 }
 
 /// The medians of two things measured in turn.
@@ -79,13 +101,16 @@ pub(crate) struct Paired {
     pub(crate) ours: Duration,
     /// The median of the ratios, ours to bare.
     pub(crate) ratio: f64,
+    /// The same for the time on processors, which others on the machine disturb less.
+    pub(crate) busy: f64,
 }
 
 impl Paired {
     /// How often each can be done in a second.
     pub(crate) fn rates(&self) -> String {
         let rate = |time: Duration| 1.0 / time.as_secs_f64();
-        format!("bare {:.0}/s, checkrein {:.0}/s", rate(self.bare), rate(self.ours))
+        let (bare, ours, busy) = (rate(self.bare), rate(self.ours), self.busy);
+        format!("bare {bare:.0}/s, checkrein {ours:.0}/s; processor time {busy:.2} ×")
     }
 
     /// One line of the table.
