@@ -71,10 +71,9 @@ impl Executor {
     ) -> Running<T> {
         let id = work.id();
         let shared = Arc::clone(&work.shared);
-        let held = work.share();
         let (slot, ended) = Slot::new(work, Box::pin(execution), nudge, gauge);
-        held.set_body(Arc::clone(&slot) as Arc<dyn Body>);
-        drop(held);
+        // The work is in the slot, and until its body is known nobody but a stop of it can take it out.
+        shared.set_body(id, Arc::clone(&slot) as Arc<dyn Body>);
         if let Some(guests) = &self.guests {
             running::on(
                 guests,

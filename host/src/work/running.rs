@@ -53,14 +53,22 @@ impl<T> Running<T> {
             None => lost(),
         };
         self.ended = None;
+        // Nearly always nothing is below it any more, and then nobody has to be told of anything.
+        if self.is_spent() {
+            return ended;
+        }
         loop {
             let mut left = std::pin::pin!(self.shared.left.notified());
             left.as_mut().enable();
-            if lock(&self.shared.state).is_spent(self.id) {
+            if self.is_spent() {
                 return ended;
             }
             left.await;
         }
+    }
+
+    fn is_spent(&self) -> bool {
+        lock(&self.shared.state).is_spent(self.id)
     }
 }
 

@@ -280,6 +280,16 @@ impl Shared {
         }
     }
 
+    /// Says how that work is ended; ends it now if it carries a hard stop already.
+    pub(super) fn set_body(&self, id: WorkId, body: Arc<dyn Body>) {
+        let set = lock(&self.state).set_extra(id, |extra| extra.body.replace(Arc::clone(&body)));
+        // The body that was there before is dropped here, because what it holds may want the lock.
+        let Some((_before, stopped)) = set else { return };
+        if stopped && attempt(&*body) == Cutting::Busy {
+            self.alarm.pursue(vec![body]);
+        }
+    }
+
     fn leave(&self, gone: Vec<Node<Extra>>) {
         self.left.notify_waiters();
         drop(gone);
@@ -410,13 +420,7 @@ impl Work {
     /// Says how this work is ended. If it carries a hard stop already, it is ended now. A node has one body: the
     /// last one that was set.
     pub fn set_body(&self, body: Arc<dyn Body>) {
-        let set = lock(&self.shared.state)
-            .set_extra(self.id, |extra| extra.body.replace(Arc::clone(&body)));
-        // The body that was there before is dropped here, because what it holds may want the lock.
-        let Some((_before, stopped)) = set else { return };
-        if stopped && attempt(&*body) == Cutting::Busy {
-            self.shared.alarm.pursue(vec![body]);
-        }
+        self.shared.set_body(self.id, body);
     }
 
     /// Whether this work carries a hard stop. One load.
