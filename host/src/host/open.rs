@@ -189,7 +189,8 @@ impl SessionBuilder {
             .await
             .map_err(|error| failed(error.into()))?;
         let reach = self.reach(&effective);
-        let tool = ToolPlugin { plugged: self.plugged(plugin, effective), code, reach };
+        let plugged = Arc::new(self.plugged(plugin, effective));
+        let tool = ToolPlugin { plugged, code, reach };
         toolbox.add(sandbox, owner, tool).await.map_err(|error| failed(error.into()))
     }
 

@@ -5,8 +5,8 @@
 //! call, charge the bytes in, do it, charge the bytes out. A call that waits can also be left early.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use tokio::runtime::Handle;
@@ -16,6 +16,7 @@ use super::limits::LimitKind;
 use super::meter::Meter;
 use super::outcome::Ends;
 use super::purse::Purse;
+use super::sandbox::Shared;
 use super::upward::{Above, PluginHost, Waiting};
 use super::wasi::Places;
 use super::weigh::Weigh;
@@ -42,14 +43,15 @@ pub(super) struct Door<H> {
 /// store and nowhere else: it goes when the store goes.
 pub(super) struct Scope {
     pub(super) work: Work,
-    signal: StopSignal,
-    meter: Arc<Meter>,
+    pub(super) signal: StopSignal,
+    pub(super) meter: Arc<Meter>,
     log: Arc<dyn PluginHost>,
-    pub(super) control: Handle,
+    /// What all runs share.
+    pub(super) shared: Arc<Shared>,
     /// Places for blocking calls.
     pub(super) places: Places,
-    /// Places for open files of this run.
-    pub(super) files: Arc<Semaphore>,
+    /// Places for open files of this run. Made when the first file is opened.
+    files: OnceLock<Arc<Semaphore>>,
     /// The guest has seen its soft stop; from then on calls that wait work again.
     observed: AtomicBool,
 }
@@ -59,15 +61,23 @@ impl Scope {
         work: Work,
         meter: Arc<Meter>,
         log: Arc<dyn PluginHost>,
-        control: Handle,
+        shared: Arc<Shared>,
         places: Places,
     ) -> Scope {
-        let files = usize::try_from(meter.limits().open_files)
-            .unwrap_or(usize::MAX)
-            .min(Semaphore::MAX_PERMITS);
         let signal = work.signal();
-        let files = Arc::new(Semaphore::new(files));
-        Scope { work, signal, meter, log, control, places, files, observed: AtomicBool::new(false) }
+        let files = OnceLock::new();
+        Scope { work, signal, meter, log, shared, places, files, observed: AtomicBool::new(false) }
+    }
+
+    /// The runtime for everything that is not a guest.
+    pub(super) fn control(&self) -> &Handle {
+        self.shared.executor.control()
+    }
+
+    /// Places for open files of this run.
+    pub(super) fn files(&self) -> &Arc<Semaphore> {
+        let most = usize::try_from(self.meter.limits().open_files).unwrap_or(usize::MAX);
+        self.files.get_or_init(|| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))))
     }
 
     /// Looks at the stop, records, and charges what the guest brings.
@@ -173,6 +183,11 @@ impl Drop for Bill {
 impl<H: Above> Door<H> {
     pub(super) fn new(host: H, scope: Arc<Scope>) -> Door<H> {
         Door { host, scope }
+    }
+
+    /// What the door shares with the rest of its run.
+    pub(super) fn scope(&self) -> &Scope {
+        &self.scope
     }
 
     /// A call that is answered at once.

@@ -81,20 +81,20 @@ impl Gate for Scope {
         };
         // The job answers by itself, so nobody listens here.
         let _unheard =
-            blocking(&self.control, &self.work, what, of_host, job).map_err(|_| Closed)?;
+            blocking(self.control(), &self.work, what, of_host, job).map_err(|_| Closed)?;
         Ok(())
     }
 
     fn spawn_connection(&self, _what: &'static str, task: Task<()>) -> JoinHandle<()> {
-        spawn_charged(&self.control, self.work.share(), task)
+        spawn_charged(self.control(), self.work.share(), task)
     }
 
     fn spawn_request(&self, _what: &'static str, task: Task<Answer>) -> JoinHandle<Answer> {
-        spawn_charged(&self.control, self.work.share(), task)
+        spawn_charged(self.control(), self.work.share(), task)
     }
 
     fn open_file(&self) -> Option<FilePermit> {
-        let permit = Arc::clone(&self.files).try_acquire_owned().ok();
+        let permit = Arc::clone(self.files()).try_acquire_owned().ok();
         self.asked(LimitKind::OpenFiles, permit.is_some());
         permit.map(FilePermit::from)
     }

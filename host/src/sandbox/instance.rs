@@ -1,13 +1,14 @@
 //! One run: a store of its own, an instance, one call, and its end.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use futures::future::BoxFuture;
 use wasmtime::{CallHook, Engine, Store, UpdateDeadline};
 
 use super::door::{Door, Scope};
+use super::engine::Nudge;
 use super::guest::Guest;
 use super::limits::{LimitKind, Limits};
 use super::meter::{Limiter, Meter};
@@ -17,7 +18,7 @@ use super::sandbox::Shared;
 use super::upward::{Above, PluginHost};
 use super::wasi::{Gate, Places, WasiState};
 use crate::message::Failure;
-use crate::work::{Running, StopKind, StopSignal, Work};
+use crate::work::{Running, StopKind, Work};
 
 /// What a guest's export gives: the outer error ended it.
 pub(super) type Returned<T> = wasmtime::Result<Result<T, Failure>>;
@@ -45,6 +46,21 @@ impl<T> Run<T> {
     pub async fn ended(self) -> Report<T> {
         conclude(self.running.ended().await, &self.meter, self.heeds)
     }
+
+    /// The same for whoever keeps the run, and may want to know by [`try_ended`](Run::try_ended) what became of it when
+    /// the wait is given up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the run goes on.
+    pub(crate) async fn wait(&mut self) -> Report<T> {
+        conclude(self.running.wait().await, &self.meter, self.heeds)
+    }
+
+    /// What became of the run, if it has ended.
+    pub(crate) fn try_ended(&mut self) -> Option<Report<T>> {
+        Some(conclude(self.running.try_ended()?, &self.meter, self.heeds))
+    }
 }
 
 /// What a run is started with.
@@ -67,14 +83,15 @@ impl<H> Start<H> {
     }
 }
 
-/// Starts a run of an instantiated component: `call` is the one call that it makes.
+/// Starts a run: `call` comes to the one call that it makes, or to the failure that it ends with before there is a
+/// store.
 pub(super) fn start<H, T, C>(
     shared: &Arc<Shared>,
     engine: &Engine,
-    nudge: Arc<dyn Fn() + Send + Sync>,
+    nudge: Nudge,
     start: Start<H>,
     log: Arc<dyn PluginHost>,
-    call: C,
+    call: impl Future<Output = Result<C, Failure>> + Send + 'static,
 ) -> Run<T>
 where
     H: Above,
@@ -86,16 +103,9 @@ where
         work.set_deadline(deadline);
     }
     let meter = Arc::new(Meter::new(limits));
-    let execution = execute(
-        Arc::clone(shared),
-        engine.clone(),
-        work.share(),
-        Arc::clone(&meter),
-        reach,
-        host,
-        log,
-        call,
-    );
+    let places = Places::new(&reach.share, &shared.blocking);
+    let scope = Scope::new(work.share(), Arc::clone(&meter), log, Arc::clone(shared), places);
+    let execution = execute(engine.clone(), scope, reach, host, call);
     let running = shared.executor.start(
         work,
         nudge,
@@ -129,39 +139,35 @@ impl Output for Vec<crate::message::ToolSpec> {
     }
 }
 
-#[allow(
-    clippy::too_many_arguments,
-    reason = "each is one part of a run, and they meet here and nowhere else"
-)]
 async fn execute<H, T, C>(
-    shared: Arc<Shared>,
     engine: Engine,
-    work: Work,
-    meter: Arc<Meter>,
+    scope: Scope,
     reach: Arc<Reach>,
     host: H,
-    log: Arc<dyn PluginHost>,
-    call: C,
+    call: impl Future<Output = Result<C, Failure>>,
 ) -> Returned<T>
 where
     H: Above,
     T: Output,
     C: AsyncCall<H, T>,
 {
-    let signal = work.signal();
-    let control = shared.executor.control().clone();
-    let places = Places::new(&reach.share, &shared.blocking);
-    let scope = Arc::new(Scope::new(work, Arc::clone(&meter), log, control, places));
+    let call = match call.await {
+        Ok(call) => call,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    let scope = Arc::new(scope);
     let gate = Arc::clone(&scope) as Arc<dyn Gate>;
-    let wasi = match WasiState::open(reach, gate, Arc::clone(&shared.outside)).await {
+    let wasi = match WasiState::open(reach, gate, Arc::clone(&scope.shared.outside)).await {
         Ok(wasi) => wasi,
         Err(error) => return Err(Ends::NotStarted(error.to_string()).into()),
     };
-    let guest = Guest::new(Door::new(host, scope), wasi, Limiter::new(Arc::clone(&meter)));
+    let meter = Arc::clone(&scope.meter);
+    let guest =
+        Guest::new(Door::new(host, Arc::clone(&scope)), wasi, Limiter::new(Arc::clone(&meter)));
     let mut store = Store::new(&engine, guest);
-    govern(&mut store, &signal, &meter, &shared.ticks)?;
+    govern(&mut store, &scope)?;
     // The deadline is set by now: a stop before it would have been missed, so look only after it.
-    if signal.is_hard() {
+    if scope.signal.is_hard() {
         return Err(Ends::Stopped.into());
     }
     let returned = call.call(&mut store).await;
@@ -188,13 +194,8 @@ where
 const FUEL_BETWEEN_LOOKS: u64 = 20_000_000;
 
 /// Puts a store under its limits and its stop. Must come before anything of the guest is instantiated.
-fn govern<H: Above>(
-    store: &mut Store<Guest<H>>,
-    signal: &StopSignal,
-    meter: &Arc<Meter>,
-    ticks: &Arc<AtomicU64>,
-) -> wasmtime::Result<()> {
-    let limits = meter.limits();
+fn govern<H: Above>(store: &mut Store<Guest<H>>, scope: &Scope) -> wasmtime::Result<()> {
+    let limits = scope.meter.limits();
     let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     store.limiter(|guest| &mut guest.limiter);
     store.set_hostcall_fuel(size(limits.call_bytes));
@@ -209,14 +210,14 @@ fn govern<H: Above>(
         store.fuel_async_yield_interval(Some(FUEL_BETWEEN_LOOKS))?;
     }
     store.set_epoch_deadline(1);
-    let (stop, all_ticks) = (signal.clone(), Arc::clone(ticks));
-    let mut seen = all_ticks.load(Ordering::Relaxed);
     let metered = limits.fuel.is_some();
-    store.epoch_deadline_callback(move |_| {
-        if stop.is_hard() {
+    let mut seen = scope.shared.ticks.load(Ordering::Relaxed);
+    store.epoch_deadline_callback(move |context| {
+        let scope = context.data().door().scope();
+        if scope.signal.is_hard() {
             return Err(Ends::Stopped.into());
         }
-        let now = all_ticks.load(Ordering::Relaxed);
+        let now = scope.shared.ticks.load(Ordering::Relaxed);
         if now == seen {
             // The epoch was bumped for somebody else's stop.
             return Ok(UpdateDeadline::Continue(1));
@@ -224,29 +225,30 @@ fn govern<H: Above>(
         seen = now;
         Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
     });
-    let (stop, meter) = (signal.clone(), Arc::clone(meter));
     store.call_hook(move |mut context, hook| {
         match hook {
             CallHook::CallingHost => {
-                if stop.is_hard() {
+                let scope = context.data().door().scope();
+                if scope.signal.is_hard() {
                     return Err(Ends::Stopped.into());
                 }
                 // Also on the way into the engine itself, for more fuel.
                 if metered && let Ok(left) = context.get_fuel() {
-                    meter.set_fuel_left(left);
+                    scope.meter.set_fuel_left(left);
                 }
             }
             CallHook::ReturningFromHost => {
+                let meter = &context.data().door().scope().meter;
                 meter.enters_guest();
                 if metered
+                    && let Some((out, back)) = meter.fuel_that_changed_hands()
                     && let Ok(left) = context.get_fuel()
-                    && let Some(left) = meter.fuel_after_call(left)
                 {
-                    context.set_fuel(left)?;
+                    context.set_fuel(left.saturating_sub(out).saturating_add(back))?;
                 }
             }
             // A guest's code is also entered inside a host call, to allocate what the host has for it.
-            CallHook::CallingWasm => meter.enters_guest(),
+            CallHook::CallingWasm => context.data().door().scope().meter.enters_guest(),
             CallHook::ReturningFromWasm => {}
         }
         Ok(())

@@ -157,11 +157,14 @@ impl Meter {
         self.handed_back.fetch_add(fuel, Ordering::Relaxed);
     }
 
-    /// What the store must have in place of `left`, now that fuel has changed hands; none when it has not.
-    pub(super) fn fuel_after_call(&self, left: u64) -> Option<u64> {
-        let out = self.handed_out.swap(0, Ordering::Relaxed);
-        let back = self.handed_back.swap(0, Ordering::Relaxed);
-        (out != back).then(|| left.saturating_sub(out).saturating_add(back))
+    /// Fuel that went out and came back since the last question; none when there was none of either.
+    pub(super) fn fuel_that_changed_hands(&self) -> Option<(u64, u64)> {
+        let hands = [&self.handed_out, &self.handed_back];
+        if hands.iter().all(|hand| hand.load(Ordering::Relaxed) == 0) {
+            return None;
+        }
+        let [out, back] = hands.map(|hand| hand.swap(0, Ordering::Relaxed));
+        Some((out, back))
     }
 
     pub(super) fn set_fuel_left(&self, left: u64) {

@@ -1,6 +1,7 @@
 //! The sandbox as the rooms above see it: load a component, run an agent, call a tool.
 
 use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +20,7 @@ use super::limits::Limits;
 use super::reach::Share;
 use super::upward::{Above, AgentHost, ForAgent, ForTool, PluginHost, ToolHost};
 use super::wasi::{self, Names, Outside};
-use crate::message::ToolSpec;
+use crate::message::{Failure, ToolSpec};
 use crate::work::{Executor, Tree, Work};
 
 /// Runs components. Cheap to clone.
@@ -164,7 +165,8 @@ impl Sandbox {
     /// Starts an agent.
     pub fn run_agent(&self, code: &AgentCode, start: Start<Arc<dyn AgentHost>>) -> Run<String> {
         let log = Arc::clone(&start.host) as Arc<dyn PluginHost>;
-        self.start(code.metering, start.above(ForAgent), log, RunAgent(code.pre.clone()))
+        let call = ready(Ok(RunAgent(code.pre.clone())));
+        self.start(code.metering, start.above(ForAgent), log, call)
     }
 
     /// Asks a tool component which tools it has.
@@ -174,24 +176,23 @@ impl Sandbox {
         start: Start<Arc<dyn ToolHost>>,
     ) -> Run<Vec<ToolSpec>> {
         let log = Arc::clone(&start.host) as Arc<dyn PluginHost>;
-        self.start(code.metering, start.above(ForTool), log, Describe(code.pre.clone()))
+        let call = ready(Ok(Describe(code.pre.clone())));
+        self.start(code.metering, start.above(ForTool), log, call)
     }
 
-    /// Calls one tool.
+    /// Calls one tool. Its arguments are awaited in the run itself, which their failure ends before the component is
+    /// instantiated.
     pub fn call_tool(
         &self,
         code: &ToolCode,
         start: Start<Arc<dyn ToolHost>>,
-        name: String,
-        arguments: String,
+        name: Arc<str>,
+        arguments: impl Future<Output = Result<String, Failure>> + Send + 'static,
     ) -> Run<String> {
         let log = Arc::clone(&start.host) as Arc<dyn PluginHost>;
-        self.start(
-            code.metering,
-            start.above(ForTool),
-            log,
-            CallTool { pre: code.pre.clone(), name, arguments },
-        )
+        let pre = code.pre.clone();
+        let call = async move { Ok(CallTool { pre, name, arguments: arguments.await? }) };
+        self.start(code.metering, start.above(ForTool), log, call)
     }
 
     /// The runtime for everything that is not a guest.
@@ -214,7 +215,7 @@ impl Sandbox {
         metering: Metering,
         mut start: Start<H>,
         log: Arc<dyn PluginHost>,
-        call: C,
+        call: impl Future<Output = Result<C, Failure>> + Send + 'static,
     ) -> Run<T>
     where
         H: Above,
@@ -225,14 +226,8 @@ impl Sandbox {
         if metering == Metering::Fuel {
             start.limits.fuel.get_or_insert(u64::MAX);
         }
-        let engine = match self.engine(metering) {
-            Ok(engine) => engine,
-            Err(_) => self.shared.engines.plain(),
-        };
-        let engine = engine.clone();
-        let nudged = engine.clone();
-        let nudge = Arc::new(move || nudged.increment_epoch());
-        instance::start(&self.shared, &engine, nudge, start, log, call)
+        let (engine, nudge) = self.shared.engines.of_loaded(metering);
+        instance::start(&self.shared, engine, Arc::clone(nudge), start, log, call)
     }
 
     async fn compiled(
@@ -317,7 +312,7 @@ impl AsyncCall<ForTool, Vec<ToolSpec>> for Describe {
 
 struct CallTool {
     pre: ToolPre<ToolGuest>,
-    name: String,
+    name: Arc<str>,
     arguments: String,
 }
 

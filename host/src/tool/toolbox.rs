@@ -10,11 +10,11 @@ use tokio::sync::Semaphore;
 use super::arguments::{Arguments, SchemaError};
 use super::name::{NameError, full_name};
 use super::plugin_host::Plugged;
-use crate::message::{FailureCode, ToolCall, ToolResult, ToolSpec};
+use crate::message::{Failure, FailureCode, ToolCall, ToolResult, ToolSpec};
 use crate::sandbox::{
-    LimitKind, Outcome, PluginHost as _, Reach, Report, Sandbox, Start, ToolCode, ToolHost,
+    LimitKind, Outcome, PluginHost as _, Reach, Report, Run, Sandbox, Start, ToolCode, ToolHost,
 };
-use crate::work::{Kind, Refused, StopKind, Work, blocking, spawn_charged};
+use crate::work::{Kind, Refused, Work, blocking};
 
 /// How long a tool component may take to say what it is.
 const DESCRIBE_TIME: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ const CHECKS: usize = 2;
 #[derive(Debug, Clone)]
 pub struct ToolPlugin {
     /// The plugin's side of its guests.
-    pub plugged: Plugged,
+    pub plugged: Arc<Plugged>,
     /// The code.
     pub code: ToolCode,
     /// What each call can reach.
@@ -53,8 +53,10 @@ pub struct Toolbox {
 #[derive(Debug)]
 struct Route {
     spec: ToolSpec,
+    /// What its calls are called in the tree of work.
+    label: Arc<str>,
     /// The tool's name inside its component.
-    inner: String,
+    inner: Arc<str>,
     arguments: Arguments,
     /// Lets so many long checks in, for all tools of the component.
     checks: Arc<Semaphore>,
@@ -81,7 +83,7 @@ impl Toolbox {
         // What it says of itself is no result of it.
         limits.output_bytes = DESCRIBE_BYTES;
         limits.call_bytes = limits.call_bytes.max(DESCRIBE_BYTES);
-        let host = Arc::new(plugin.plugged.clone()) as Arc<dyn ToolHost>;
+        let host = Arc::clone(&plugin.plugged) as Arc<dyn ToolHost>;
         let start = Start { work, limits, reach: Arc::new(Reach::default()), host };
         let report = sandbox.describe_tools(&plugin.code, start).ended().await;
         let specs = match report.outcome {
@@ -112,8 +114,9 @@ impl Toolbox {
         for (spec, arguments) in read? {
             let full = full_name(&name, &spec.name)?;
             let route = Route {
-                spec: ToolSpec { name: full.clone(), ..spec.clone() },
-                inner: spec.name,
+                label: full.as_str().into(),
+                inner: spec.name.as_str().into(),
+                spec: ToolSpec { name: full.clone(), ..spec },
                 arguments,
                 checks: Arc::clone(&checks),
                 plugin: plugin.clone(),
@@ -146,8 +149,8 @@ impl Toolbox {
     }
 
     /// Calls a tool, as work below `caller`. The answer is a result in every case. `hears` is told of its status and
-    /// content as soon as it is there, however long the caller takes to come for it; it is dropped when the call is
-    /// stopped before.
+    /// content once it is there, also when the caller is taken away before it has come for it; it is dropped when the
+    /// call is stopped before.
     ///
     /// # Cancel safety
     ///
@@ -161,7 +164,13 @@ impl Toolbox {
     ) -> impl Future<Output = ToolResult> + Send + 'static {
         let ToolCall { id, name, arguments } = call;
         let started = match self.routes.get(&name) {
-            Some(route) => start(sandbox, caller, Arc::clone(route), arguments, hears),
+            Some(route) => match start(sandbox, caller, route, arguments) {
+                Ok(run) => Ok(Hearing { run, route: Arc::clone(route), hears: Some(hears) }),
+                Err((status, words)) => {
+                    hears(status, &words);
+                    Err((status, words))
+                }
+            },
             None => {
                 let words = format!("there is no tool `{}`", name.escape_debug());
                 hears("not-found", &words);
@@ -170,7 +179,7 @@ impl Toolbox {
         };
         async move {
             let (status, content) = match started {
-                Ok(running) => running.await,
+                Ok(mut hearing) => hearing.ended().await,
                 Err(refused) => refused,
             };
             ToolResult { id, status: status.to_owned(), content }
@@ -210,94 +219,89 @@ async fn apart<T: Send + 'static>(
     Ok(blocking(control, work, what, permit, call)?.await.ok())
 }
 
-/// Checks arguments. No stop of the call waits for that.
+/// Checks arguments; those that take long apart, with a hold on the call and the runtime that has threads for it.
 async fn check(
-    control: &Handle,
-    work: &Work,
-    route: &Arc<Route>,
+    long: Option<(Work, Handle)>,
+    route: Arc<Route>,
     arguments: String,
-) -> Result<String, Answer> {
-    let invalid = |words| ("invalid", words);
-    if route.arguments.is_quick(&arguments) {
+) -> Result<String, Failure> {
+    let invalid = |words| Failure::new(FailureCode::Invalid, words);
+    let Some((work, control)) = long else {
         return route.arguments.check(&arguments).map_err(invalid);
-    }
-    let (signal, checked) = (work.signal(), Arc::clone(route));
-    let check = move || checked.arguments.check(&arguments);
-    tokio::select! {
-        biased;
-        _ = signal.raised(StopKind::Hard) => Err(("interrupted", "the call was stopped".to_owned())),
-        checked = apart(control, work, &route.checks, "checks arguments", check) => match checked.map_err(|error| refused(&error))? {
-            Some(checked) => checked.map_err(invalid),
-            None => Err(("error", "the arguments could not be checked".to_owned())),
-        },
+    };
+    let checks = Arc::clone(&route.checks);
+    let check = move || route.arguments.check(&arguments);
+    // In a box, so that the calls without a long check are not made larger by it.
+    match Box::pin(apart(&control, &work, &checks, "checks arguments", check)).await {
+        Ok(Some(checked)) => checked.map_err(invalid),
+        Ok(None) => Err(unchecked("the check panicked")),
+        Err(refused) => Err(unchecked(&refused.to_string())),
     }
 }
 
-/// Checks the arguments and starts the component, on the control runtime: reading JSON is not for the small
-/// stack on which the caller's guest is.
+fn unchecked(why: &str) -> Failure {
+    Failure::new(FailureCode::Failed, format!("the arguments could not be checked: {why}"))
+}
+
+/// Starts the call. Its arguments are checked in its own run, where a stop reaches it as ever: reading JSON is not for
+/// the small stack on which the caller's guest is, and a check needs no hand-over to another runtime and back.
 fn start(
     sandbox: &Sandbox,
     caller: &Work,
-    route: Arc<Route>,
+    route: &Arc<Route>,
     arguments: String,
-    hears: impl FnOnce(&'static str, &str) + Send + 'static,
-) -> Result<impl Future<Output = Answer> + Send + 'static, Answer> {
-    let work = match caller.open(Kind::ToolCall, route.spec.name.as_str()) {
-        Ok(work) => work,
-        Err(error) => {
-            let (status, words) = refused(&error);
-            hears(status, &words);
-            return Err((status, words));
-        }
-    };
-    let sandbox = sandbox.clone();
-    let control = sandbox.control().clone();
-    let task = async move {
-        let answer = match check(sandbox.control(), &work, &route, arguments).await {
-            Ok(arguments) => run(&sandbox, work, &route, arguments).await,
-            Err(answer) => answer,
-        };
-        hears(answer.0, &answer.1);
-        answer
-    };
-    // Charged to the caller: a share of the call's own node would keep it from ever being spent, and the task waits
-    // for just that.
-    let task = AbortOnDrop(spawn_charged(&control, caller.share(), task));
-    Ok(async move {
-        let mut task = task;
-        match (&mut task.0).await {
-            Ok(answer) => answer,
-            Err(_) => ("interrupted", "the call was given up".to_owned()),
-        }
-    })
-}
-
-/// Runs the component, and waits until nothing of that is left.
-async fn run(sandbox: &Sandbox, work: Work, route: &Route, arguments: String) -> Answer {
+) -> Result<Run<String>, Answer> {
+    let work = caller
+        .open(Kind::ToolCall, Arc::clone(&route.label))
+        .map_err(|refused| ("interrupted", format!("the call was not started: {refused}")))?;
+    let long = !route.arguments.is_quick(&arguments);
+    let long = long.then(|| (work.share(), sandbox.control().clone()));
+    let arguments = check(long, Arc::clone(route), arguments);
     let plugin = &route.plugin;
-    let host = Arc::new(plugin.plugged.clone()) as Arc<dyn ToolHost>;
+    let host = Arc::clone(&plugin.plugged) as Arc<dyn ToolHost>;
     let limits = plugin.plugged.effective.limits.clone();
     let start = Start { work, limits, reach: Arc::clone(&plugin.reach), host };
-    let report =
-        sandbox.call_tool(&plugin.code, start, route.inner.clone(), arguments).ended().await;
-    if !report.reached.is_empty() {
-        let words = format!("`{}` came up against its limits: {}", route.inner, report.reached);
-        plugin.plugged.log("warn", &words);
-    }
-    answer(report)
+    Ok(sandbox.call_tool(&plugin.code, start, Arc::clone(&route.inner), arguments))
 }
 
-/// Aborts a task that nobody waits for any more.
-struct AbortOnDrop(tokio::task::JoinHandle<Answer>);
+/// A call whose answer somebody hears of, whatever becomes of the caller.
+struct Hearing<F: FnOnce(&'static str, &str)> {
+    run: Run<String>,
+    route: Arc<Route>,
+    /// None once it has been told.
+    hears: Option<F>,
+}
 
-impl Drop for AbortOnDrop {
+impl<F: FnOnce(&'static str, &str)> Hearing<F> {
+    async fn ended(&mut self) -> Answer {
+        let report = self.run.wait().await;
+        self.told(report)
+    }
+
+    fn told(&mut self, report: Report<String>) -> Answer {
+        if !report.reached.is_empty() {
+            let (plugin, inner) = (&self.route.plugin, &self.route.inner);
+            let words = format!("`{inner}` came up against its limits: {}", report.reached);
+            plugin.plugged.log("warn", &words);
+        }
+        let answer = answer(report);
+        if let Some(hears) = self.hears.take() {
+            hears(answer.0, &answer.1);
+        }
+        answer
+    }
+}
+
+impl<F: FnOnce(&'static str, &str)> Drop for Hearing<F> {
+    /// The caller is stopped: an answer that had come by then is still heard (S12).
     fn drop(&mut self) {
-        self.0.abort();
+        if self.hears.is_some()
+            && let Some(report) = self.run.try_ended()
+            && !matches!(report.outcome, Outcome::Interrupted { .. })
+        {
+            self.told(report);
+        }
     }
-}
-
-fn refused(refused: &Refused) -> Answer {
-    ("interrupted", format!("the call was not started: {refused}"))
 }
 
 fn answer(report: Report<String>) -> Answer {

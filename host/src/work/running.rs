@@ -22,7 +22,17 @@ use crate::ids::WorkId;
 pub struct Running<T> {
     shared: Arc<Shared>,
     id: WorkId,
-    ended: Option<oneshot::Receiver<Ended<T>>>,
+    end: End<T>,
+}
+
+/// What is known of an execution's end.
+enum End<T> {
+    /// Nothing yet.
+    Awaited(oneshot::Receiver<Ended<T>>),
+    /// It has ended, and something of it may be left.
+    Told(Ended<T>),
+    /// It was given out.
+    Given,
 }
 
 impl<T> Running<T> {
@@ -31,7 +41,7 @@ impl<T> Running<T> {
         id: WorkId,
         ended: oneshot::Receiver<Ended<T>>,
     ) -> Running<T> {
-        Running { shared, id, ended: Some(ended) }
+        Running { shared, id, end: End::Awaited(ended) }
     }
 
     /// The work that it is charged to.
@@ -46,24 +56,52 @@ impl<T> Running<T> {
     ///
     /// Dropping the future stops the execution hard.
     pub async fn ended(mut self) -> Ended<T> {
-        let lost = || Ended { ending: Ending::Cut, stop: None, soft: None, expired: false };
-        let ended = match self.ended.as_mut() {
-            // The sender goes without a word only when the executor's threads were taken down.
-            Some(receiver) => receiver.await.unwrap_or_else(|_| lost()),
-            None => lost(),
-        };
-        self.ended = None;
-        // Nearly always nothing is below it any more, and then nobody has to be told of anything.
-        if self.is_spent() {
-            return ended;
+        self.wait().await
+    }
+
+    /// The same for whoever keeps the execution. Its end is given out once; later there is nothing but the word that it
+    /// was cut.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the execution goes on, and its end can still be waited for.
+    pub async fn wait(&mut self) -> Ended<T> {
+        if let End::Awaited(receiver) = &mut self.end {
+            self.end = match receiver.await {
+                Ok(ended) => End::Told(ended),
+                // The sender goes without a word only when the executor's threads were taken down.
+                Err(_) => End::Given,
+            };
         }
-        loop {
+        // Nearly always nothing is below it any more, and then nobody has to be told of anything.
+        while !self.is_spent() {
             let mut left = std::pin::pin!(self.shared.left.notified());
             left.as_mut().enable();
             if self.is_spent() {
-                return ended;
+                break;
             }
             left.await;
+        }
+        match std::mem::replace(&mut self.end, End::Given) {
+            End::Told(ended) => ended,
+            End::Awaited(_) | End::Given => {
+                Ended { ending: Ending::Cut, stop: None, soft: None, expired: false }
+            }
+        }
+    }
+
+    /// How the execution ended, if it has and nobody was told yet. Something of it may be left.
+    pub fn try_ended(&mut self) -> Option<Ended<T>> {
+        match std::mem::replace(&mut self.end, End::Given) {
+            End::Told(ended) => Some(ended),
+            End::Given => None,
+            End::Awaited(mut receiver) => match receiver.try_recv() {
+                Ok(ended) => Some(ended),
+                Err(_) => {
+                    self.end = End::Awaited(receiver);
+                    None
+                }
+            },
         }
     }
 
@@ -74,7 +112,7 @@ impl<T> Running<T> {
 
 impl<T> Drop for Running<T> {
     fn drop(&mut self) {
-        if self.ended.is_some() {
+        if let End::Awaited(_) = self.end {
             self.shared.stop(self.id, &Stop::hard("host", "nobody waits for it any more"));
         }
     }

@@ -8,6 +8,9 @@ use wasmtime::{Engine, InstanceAllocationStrategy};
 use super::pool::{Machine, OnDemand, Plan, pool_config};
 use super::settings::{CodeKey, CodeSettings, EngineSettings, Metering, Reservation};
 
+/// Makes guests that are on a processor look up.
+pub(in crate::sandbox) type Nudge = Arc<dyn Fn() + Send + Sync>;
+
 /// Both engines. Cheap to clone; the engines live as long as the last clone, instance or component.
 #[derive(Clone)]
 pub struct Engines {
@@ -26,6 +29,8 @@ struct Inner {
 /// An engine with what is known about it.
 struct Made {
     engine: Engine,
+    /// Moves its epoch on. Shared by all runs, so that none makes its own.
+    nudge: Nudge,
     key: CodeKey,
     /// None when it allocates on demand.
     slots: Option<u32>,
@@ -83,6 +88,13 @@ impl Engines {
     /// As [`Engines::fuel`].
     pub fn get(&self, metering: Metering) -> Result<&Engine, EngineError> {
         Ok(&self.made(metering)?.engine)
+    }
+
+    /// The engine for code that was loaded with that metering, and what makes its guests look up.
+    pub(in crate::sandbox) fn of_loaded(&self, metering: Metering) -> (&Engine, &Nudge) {
+        // It was made when the code was loaded.
+        let made = self.made(metering).unwrap_or(&self.inner.plain);
+        (&made.engine, &made.nudge)
     }
 
     /// What to compile with for that engine.
@@ -179,7 +191,7 @@ impl Made {
                             code.metering
                         );
                     }
-                    return Ok(Made { key: CodeKey::of(&engine), engine, slots: Some(size) });
+                    return Ok(Made::of(engine, Some(size)));
                 }
                 Err(error) => {
                     next = Plan::smaller(size);
@@ -201,7 +213,13 @@ impl Made {
             metering: code.metering,
             message: format!("{error:#}"),
         })?;
-        Ok(Made { key: CodeKey::of(&engine), engine, slots: None })
+        Ok(Made::of(engine, None))
+    }
+
+    fn of(engine: Engine, slots: Option<u32>) -> Made {
+        let nudged = engine.clone();
+        let nudge = Arc::new(move || nudged.increment_epoch());
+        Made { key: CodeKey::of(&engine), engine, nudge, slots }
     }
 }
 

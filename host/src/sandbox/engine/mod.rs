@@ -16,6 +16,7 @@ mod engines;
 mod pool;
 mod settings;
 
+pub(super) use engines::Nudge;
 pub use engines::{EngineError, Engines, PoolUse, WeakEngines};
 pub(super) use pool::MEMORIES_PER_COMPONENT;
 pub use pool::Pool;

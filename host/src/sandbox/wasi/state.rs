@@ -37,8 +37,8 @@ pub(crate) struct WasiState {
     random: Option<Box<WasiRandomCtx>>,
     /// Made when the guest first tries UDP. Allows nothing.
     no_sockets: Option<WasiSocketsCtx>,
-    /// Places for bodies of requests, each held for as long as bytes may wait in it.
-    pub(super) bodies: Arc<Semaphore>,
+    /// Made at the first body of a request.
+    bodies: Option<Arc<Semaphore>>,
     http: WasiHttpCtx,
     hooks: http::Hooks,
 }
@@ -66,7 +66,7 @@ impl WasiState {
             clocks: None,
             random: None,
             no_sockets: None,
-            bodies: Arc::new(Semaphore::new(http::BODIES)),
+            bodies: None,
             http,
             hooks: http::Hooks,
         }
@@ -127,6 +127,11 @@ impl WasiState {
         let make =
             || Arc::new(Network::new(self.reach.clone(), self.gate.clone(), self.outside.clone()));
         Some(self.network.get_or_insert_with(make))
+    }
+
+    /// Places for bodies of requests, each held for as long as bytes may wait in it.
+    pub(super) fn bodies(&mut self) -> &Arc<Semaphore> {
+        self.bodies.get_or_insert_with(|| Arc::new(Semaphore::new(http::BODIES)))
     }
 
     pub(super) fn permit(&self) -> Option<FilePermit> {

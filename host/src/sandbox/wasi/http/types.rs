@@ -191,7 +191,7 @@ impl WasiState {
         request: &Request,
     ) -> wasmtime::Result<Plain<Resource<HostOutgoingBody>>> {
         let request = || Resource::new_borrow(request.rep());
-        let Ok(place) = Arc::clone(&self.bodies).try_acquire_owned() else {
+        let Ok(place) = Arc::clone(self.bodies()).try_acquire_owned() else {
             self.gate.denied(&format!("http: a body of a request: {BODIES} are open"));
             return Ok(Err(()));
         };
