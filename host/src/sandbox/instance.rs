@@ -87,7 +87,6 @@ impl<H> Start<H> {
 /// store.
 pub(super) fn start<H, T, C>(
     shared: &Arc<Shared>,
-    engine: &Engine,
     nudge: Nudge,
     start: Start<H>,
     log: Arc<dyn PluginHost>,
@@ -105,7 +104,7 @@ where
     let meter = Arc::new(Meter::new(limits));
     let places = Places::new(&reach.share, &shared.blocking);
     let scope = Scope::new(work.share(), Arc::clone(&meter), log, Arc::clone(shared), places);
-    let execution = execute(engine.clone(), scope, reach, host, call);
+    let execution = execute(scope, reach, host, call);
     let running = shared.executor.start(
         work,
         nudge,
@@ -117,6 +116,9 @@ where
 
 /// The one call that a run makes of its component.
 pub(super) trait AsyncCall<H: Above, T>: Send + 'static {
+    /// The engine of its code.
+    fn engine(&self) -> &Engine;
+
     /// Instantiates and calls.
     fn call<'a>(self, store: &'a mut Store<Guest<H>>) -> BoxFuture<'a, Returned<T>>;
 }
@@ -140,7 +142,6 @@ impl Output for Vec<crate::message::ToolSpec> {
 }
 
 async fn execute<H, T, C>(
-    engine: Engine,
     scope: Scope,
     reach: Arc<Reach>,
     host: H,
@@ -164,7 +165,7 @@ where
     let meter = Arc::clone(&scope.meter);
     let guest =
         Guest::new(Door::new(host, Arc::clone(&scope)), wasi, Limiter::new(Arc::clone(&meter)));
-    let mut store = Store::new(&engine, guest);
+    let mut store = Store::new(call.engine(), guest);
     govern(&mut store, &scope)?;
     // The deadline is set by now: a stop before it would have been missed, so look only after it.
     if scope.signal.is_hard() {

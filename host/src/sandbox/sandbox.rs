@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
-use wasmtime::Store;
 use wasmtime::component::{Component, Linker};
+use wasmtime::{Engine, Store};
 
 use super::abi::v0_1::{self, AgentPre, ToolPre};
 use super::compile::{LoadError, Loader};
@@ -226,8 +226,8 @@ impl Sandbox {
         if metering == Metering::Fuel {
             start.limits.fuel.get_or_insert(u64::MAX);
         }
-        let (engine, nudge) = self.shared.engines.of_loaded(metering);
-        instance::start(&self.shared, engine, Arc::clone(nudge), start, log, call)
+        let nudge = Arc::clone(self.shared.engines.nudge(metering));
+        instance::start(&self.shared, nudge, start, log, call)
     }
 
     async fn compiled(
@@ -240,7 +240,7 @@ impl Sandbox {
         Ok((self.shared.loader.load(bytes, metering, owner).await?, metering))
     }
 
-    fn engine(&self, metering: Metering) -> Result<&wasmtime::Engine, EngineError> {
+    fn engine(&self, metering: Metering) -> Result<&Engine, EngineError> {
         self.shared.engines.get(metering)
     }
 }
@@ -287,6 +287,10 @@ impl fmt::Debug for ToolCode {
 struct RunAgent(AgentPre<AgentGuest>);
 
 impl AsyncCall<ForAgent, String> for RunAgent {
+    fn engine(&self) -> &Engine {
+        self.0.engine()
+    }
+
     fn call<'a>(self, store: &'a mut Store<Guest<ForAgent>>) -> BoxFuture<'a, Returned<String>> {
         Box::pin(async move {
             let agent = self.0.instantiate_async(&mut *store).await?;
@@ -298,6 +302,10 @@ impl AsyncCall<ForAgent, String> for RunAgent {
 struct Describe(ToolPre<ToolGuest>);
 
 impl AsyncCall<ForTool, Vec<ToolSpec>> for Describe {
+    fn engine(&self) -> &Engine {
+        self.0.engine()
+    }
+
     fn call<'a>(
         self,
         store: &'a mut Store<Guest<ForTool>>,
@@ -317,6 +325,10 @@ struct CallTool {
 }
 
 impl AsyncCall<ForTool, String> for CallTool {
+    fn engine(&self) -> &Engine {
+        self.pre.engine()
+    }
+
     fn call<'a>(self, store: &'a mut Store<Guest<ForTool>>) -> BoxFuture<'a, Returned<String>> {
         Box::pin(async move {
             let tool = self.pre.instantiate_async(&mut *store).await?;

@@ -11,6 +11,7 @@ use tokio::runtime::{Handle, Runtime};
 use super::running::{self, Running};
 use super::slot::{Gauge, Slot};
 use super::tree::{Body, Tree, Work};
+use super::warden::Alarm;
 
 /// How much more eagerly the rest of the process is served than guests that compute.
 const NICENESS: i32 = 5;
@@ -20,8 +21,13 @@ const NICENESS: i32 = 5;
 pub struct Executor {
     /// Taken on drop, because a runtime must not be dropped inside another.
     guests: Option<Runtime>,
+    around: Arc<Around>,
+}
+
+/// What every execution is polled with.
+struct Around {
     control: Handle,
-    tree: Tree,
+    alarm: Arc<Alarm>,
 }
 
 impl Executor {
@@ -50,13 +56,14 @@ impl Executor {
             })
             .build()?;
         let shared = Arc::downgrade(&tree.shared);
+        let around = Arc::new(Around { control, alarm: Arc::clone(&alarm) });
         running::thread("checkrein-warden", move || super::warden::watch(&shared, &alarm, &tick))?;
-        Ok(Executor { guests: Some(guests), control, tree: tree.clone() })
+        Ok(Executor { guests: Some(guests), around })
     }
 
     /// The runtime for everything that is not a guest.
     pub fn control(&self) -> &Handle {
-        &self.control
+        &self.around.control
     }
 
     /// Starts an execution. It is charged to `work`, and ended with it.
@@ -75,10 +82,7 @@ impl Executor {
         // The work is in the slot, and until its body is known nobody but a stop of it can take it out.
         shared.set_body(id, Arc::clone(&slot) as Arc<dyn Body>);
         if let Some(guests) = &self.guests {
-            running::on(
-                guests,
-                SlotTask { slot, control: self.control.clone(), tree: self.tree.clone() },
-            );
+            running::on(guests, SlotTask { slot, around: Arc::clone(&self.around) });
         }
         Running::new(shared, id, ended)
     }
@@ -101,16 +105,15 @@ impl fmt::Debug for Executor {
 /// Polls a slot on an executor thread, with the timers and sockets of the control runtime.
 struct SlotTask<T: Send + 'static> {
     slot: Arc<Slot<T>>,
-    control: Handle,
-    tree: Tree,
+    around: Arc<Around>,
 }
 
 impl<T: Send + 'static> Future for SlotTask<T> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let _control = self.control.enter();
-        let _on_processor = self.tree.shared.alarm.on_processor();
+        let _control = self.around.control.enter();
+        let _on_processor = self.around.alarm.on_processor();
         self.slot.poll(cx)
     }
 }

@@ -90,11 +90,10 @@ impl Engines {
         Ok(&self.made(metering)?.engine)
     }
 
-    /// The engine for code that was loaded with that metering, and what makes its guests look up.
-    pub(in crate::sandbox) fn of_loaded(&self, metering: Metering) -> (&Engine, &Nudge) {
-        // It was made when the code was loaded.
-        let made = self.made(metering).unwrap_or(&self.inner.plain);
-        (&made.engine, &made.nudge)
+    /// What makes the guests look up whose code was loaded with that metering.
+    pub(in crate::sandbox) fn nudge(&self, metering: Metering) -> &Nudge {
+        // The engine was made when the code was loaded.
+        &self.made(metering).unwrap_or(&self.inner.plain).nudge
     }
 
     /// What to compile with for that engine.
