@@ -3,7 +3,7 @@
 
 use checkrein::message::FailureCode;
 use checkrein::model::{Reply, Scripted};
-use checkrein::sandbox::{LimitKind, Outcome, Reached};
+use checkrein::sandbox::{LimitKind, Outcome, Pool, Reached};
 use checkrein::session::{EventKind, TurnReport};
 use checkrein::work::{Kind, NodeView};
 use checkrein_testkit::{Plugin, TestHost, TestHostBuilder, wat, within};
@@ -242,6 +242,20 @@ async fn results_come_in_the_order_of_the_calls() -> Result {
         })
         .collect();
     assert_eq!(report.output, expected.join("\n"));
+    Ok(())
+}
+
+/// Arguments that do not fit never reach a guest: a call is refused for them also where no place for a guest is left.
+#[tokio::test(flavor = "multi_thread")]
+async fn arguments_are_checked_before_a_call_takes_a_place() -> Result {
+    let one = || host().plugin(agent()).plugin(tool()).pool(Pool::Slots(1));
+    let report = run_on(one(), "call tool_echo {\"count\":\"x\"}").await?;
+    assert!(report.output.starts_with("invalid: the arguments do not fit"), "{}", report.output);
+    let long = format!("call tool_echo {{\"text\":\"{}\",\"count\":\"x\"}}", "x".repeat(400_000));
+    let report = run_on(one(), &long).await?;
+    assert!(report.output.starts_with("invalid: the arguments do not fit"), "{}", report.output);
+    let report = run_on(one(), "call tool_echo {\"text\":\"hello\"}").await?;
+    assert!(report.output.starts_with("error: "), "{}", report.output);
     Ok(())
 }
 
