@@ -235,7 +235,7 @@ fn measure_bare(bytes: &[u8], goal: &str, live: usize) -> Samples {
     std::thread::sleep(Duration::from_millis(50 + live as u64));
     let mut stops = Vec::new();
     // Waiting for a queue of spinning guests takes seconds each time; a few samples say enough.
-    let count = if live > 100 { samples(live).min(20) } else { samples(live).min(100) };
+    let count = if live > 100 { samples(live).min(10) } else { samples(live).min(100) };
     for n in 0..count {
         let (task, flags) = runs.swap_remove(n * 7 % runs.len());
         let begin = Instant::now();
