@@ -6,10 +6,12 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use checkrein_guest::prelude::*;
 use checkrein_reading::{CHUNK, Content, Decoding, Regular, SAMPLE, Whole, look, paths};
 
-/// So many bytes of files are in one answer, at most and by default.
+/// So many bytes of files are in one answer at most.
 const MAX_BYTES: usize = 400 << 10;
 const MIN_BYTES: usize = 1 << 10;
-const DEFAULT_BYTES: usize = 128 << 10;
+/// What is read when nobody says how much: so much passes an agent that shortens long results, and then `next_line` says
+/// where to go on.
+const DEFAULT_BYTES: usize = 36 << 10;
 /// So many files are in one call at most.
 const MAX_FILES: usize = 500;
 

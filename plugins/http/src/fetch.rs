@@ -11,9 +11,10 @@ use crate::answer::{Answer, Form};
 use crate::exchange::{check, exchange};
 use crate::transport::{Request, Transport};
 
-/// So many bytes of a body are in one answer, at most and by default.
+/// So many bytes of a body are in one answer at most.
 const MAX_BYTES: u32 = 400 << 10;
-const DEFAULT_BYTES: u32 = 128 << 10;
+/// And so many by default: they pass an agent that shortens long results.
+const DEFAULT_BYTES: u32 = 36 << 10;
 /// Headers that make the connection, and are therefore not the caller's.
 const RESERVED: &[&str] = &[
     "connection",

@@ -9,9 +9,15 @@ use crate::paths;
 /// A good length for a piece.
 pub const CHUNK: usize = 256 << 10;
 
-/// A regular file, open for reading.
+/// A regular file, open for reading. It ends where it ended when it was opened, so that reading one that grows all the
+/// time ends, too.
 #[derive(Debug)]
-pub struct Regular(File);
+pub struct Regular {
+    file: File,
+    /// Where it ended. Files that the system makes up say 0 and are read to whatever end they have.
+    length: u64,
+    position: u64,
+}
 
 impl Regular {
     /// Opens a file and says how large it is, once it is clear that it is one: opening a pipe would wait for whoever
@@ -27,7 +33,9 @@ impl Regular {
         if !metadata.is_file() {
             return Err(Unreadable::Special);
         }
-        Ok((Regular::found(path)?, metadata.len()))
+        let file = Regular::found(path)?;
+        let length = file.length;
+        Ok((file, length))
     }
 
     /// Opens a path that was just seen to be a file.
@@ -35,7 +43,10 @@ impl Regular {
     /// # Errors
     /// When the system refuses.
     pub fn found(path: &Path) -> Result<Regular, Unreadable> {
-        File::open(path).map(Regular).map_err(|error| Unreadable::of(path, &error))
+        let refused = |error: io::Error| Unreadable::of(path, &error);
+        let file = File::open(path).map_err(refused)?;
+        let length = file.metadata().map_err(refused)?.len();
+        Ok(Regular { file, length, position: 0 })
     }
 
     /// Reads until the buffer is full or the file ends, and says how much came.
@@ -44,14 +55,21 @@ impl Regular {
     /// When the system does not read on.
     pub fn fill(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
+        let left = match self.length {
+            0 => u64::MAX,
+            length => length.saturating_sub(self.position),
+        };
+        let wanted = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
+        let buffer = &mut buffer[..wanted];
         while filled < buffer.len() {
-            match self.0.read(&mut buffer[filled..]) {
+            match self.file.read(&mut buffer[filled..]) {
                 Ok(0) => break,
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
+        self.position += filled as u64;
         Ok(filled)
     }
 
@@ -60,7 +78,7 @@ impl Regular {
     /// # Errors
     /// When the system does not say.
     pub fn size(&self) -> io::Result<u64> {
-        self.0.metadata().map(|metadata| metadata.len())
+        self.file.metadata().map(|metadata| metadata.len())
     }
 
     /// Goes to that byte of the file.
@@ -68,7 +86,8 @@ impl Regular {
     /// # Errors
     /// When the system does not let it.
     pub fn seek(&mut self, position: u64) -> io::Result<()> {
-        self.0.seek(SeekFrom::Start(position)).map(drop)
+        self.position = self.file.seek(SeekFrom::Start(position))?;
+        Ok(())
     }
 }
 
@@ -119,6 +138,23 @@ mod tests {
         file.seek(8).expect("sought");
         assert_eq!((file.fill(&mut buffer).expect("read"), &buffer[..2]), (2, &b"89"[..]));
         assert_eq!(file.fill(&mut buffer).expect("read"), 0);
+    }
+
+    #[test]
+    fn a_file_ends_where_it_ended_when_it_was_opened() {
+        use std::io::Write as _;
+        let folder = tempfile::tempdir().expect("a directory");
+        let path = folder.path().join("a");
+        fs::write(&path, b"0123").expect("written");
+        let mut file = Regular::found(&path).expect("opened");
+        let mut growing = File::options().append(true).open(&path).expect("opened");
+        growing.write_all(b"4567").expect("written");
+        let mut buffer = [0; 8];
+        assert_eq!(file.fill(&mut buffer).expect("read"), 4);
+        assert_eq!(file.fill(&mut buffer).expect("read"), 0);
+        file.seek(2).expect("sought");
+        assert_eq!(file.fill(&mut buffer).expect("read"), 2);
+        assert_eq!(file.size().expect("known"), 8);
     }
 
     #[test]

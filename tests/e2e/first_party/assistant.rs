@@ -110,6 +110,30 @@ async fn calls_of_one_answer_run_at_once_and_their_results_go_back_to_the_model(
     Ok(())
 }
 
+/// What a model gets of a large file, when it does not say how much it wants, is whole and says where to go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_file_comes_in_parts_that_nobody_shortens() -> Result {
+    let model = Scripted::new(
+        "main",
+        [
+            Reply::new().call("files_read", r#"{"files":[{"path":"/work/large.txt"}]}"#),
+            Reply::new().text("There is more."),
+        ],
+    )
+    .recording();
+    let host = with(model.clone())?;
+    let lines: String = (0..5_000).map(|line| format!("\"{line}\" is\ta line\n")).collect();
+    std::fs::write(folder(&host, "work")?.join("large.txt"), lines)?;
+    ask(&host, "Read it.").await?;
+    let requests = model.requests();
+    let answer: serde_json::Value = serde_json::from_str(told(&requests[1])[0])?;
+    let file = &answer["files"][0];
+    let read = file["text"].as_str().unwrap_or_default().lines().count();
+    assert!(read > 1_000, "{read} lines");
+    assert_eq!(file["next_line"], read + 1);
+    Ok(())
+}
+
 /// Rule C5, as a model hears of it: what went wrong with a call, in words that it can do something with.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_that_fails_is_told_as_it_is_and_the_run_goes_on() -> Result {
