@@ -231,7 +231,7 @@ fn deep_nesting_is_refused_and_not_followed() {
 #[test]
 fn a_huge_manifest_is_refused_before_it_is_read() {
     let huge = format!("{HEAD}# {}\n", "x".repeat(64 << 10));
-    assert!(manifest_error(&huge).contains("larger than 65536 bytes"));
+    assert!(manifest_error(&huge).contains("larger than 64 KiB"));
 }
 
 #[test]
