@@ -82,6 +82,11 @@ async fn requests_that_give_no_answer_are_charged_with_an_estimate() -> Result {
     let report = host.run("agent", &format!("try ask {words}")).await?;
     assert_eq!(report.output, "failed");
     assert!((1_000..2_000).contains(&report.used.model_tokens), "{:?}", report.used);
+    // Nobody began to answer: that costs nothing.
+    let ill = Reply::new().fail(FailureCode::Failed, "the model is ill");
+    let refusing = with_agent().model(Scripted::new("model", [ill])).build()?;
+    let report = refusing.run("agent", &format!("try ask {words}")).await?;
+    assert_eq!((&*report.output, report.used.model_tokens), ("failed", 0));
     // Cut in the middle of it.
     let session = host.session("agent").await?;
     let turn = session.prompt(format!("ask {words}"), "")?;

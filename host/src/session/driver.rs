@@ -92,14 +92,18 @@ impl Driver {
         let open = self.open(EventKind::ModelEnded { finish, usage, detail: None });
         let read = async move {
             let publish = |kind| session.stream.publish(&run, kind);
+            // An endpoint may also refuse in the middle of its answer; what it has said by then it bills.
+            let mut answering = false;
             let outcome = loop {
                 match stream.next().await {
                     Some(Ok(Delta::Text(text))) => {
+                        answering = true;
                         record.model_text(&text);
                         publish(EventKind::ModelText { text });
                     }
                     Some(Ok(Delta::ToolCall { name })) => {
-                        publish(EventKind::ModelToolCall { tool: name })
+                        answering = true;
+                        publish(EventKind::ModelToolCall { tool: name });
                     }
                     Some(Ok(Delta::Retrying { attempt, reason, .. })) => {
                         publish(EventKind::ModelRetrying { attempt, reason });
@@ -107,7 +111,7 @@ impl Driver {
                     Some(Ok(Delta::Used(usage))) => spent.set(usage),
                     Some(Ok(Delta::Done(response))) => break Ok(response),
                     Some(Err(error)) => {
-                        if error.is_refusal() {
+                        if error.is_refusal() && !answering {
                             spent.refused();
                         }
                         break Err(failure_of(&error));

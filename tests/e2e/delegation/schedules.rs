@@ -124,11 +124,14 @@ impl Schedule<'_> {
         ensure!(kinds.len() == nodes.len(), "W1: a node is listed twice: {nodes:?}");
         for node in nodes.iter().skip(1) {
             let owner = node.owner.and_then(|owner| kinds.get(&owner).copied());
-            let fits = match node.kind {
-                Kind::Child => matches!(owner, Some(Kind::Turn | Kind::Child | Kind::Unit)),
-                Kind::Unit => owner == Some(Kind::Registry),
-                _other => owner.is_some(),
+            let owners: &[Kind] = if node.kind == Kind::Child {
+                &[Kind::Turn, Kind::Child, Kind::Unit]
+            } else if node.kind == Kind::Unit {
+                &[Kind::Registry]
+            } else {
+                &[]
             };
+            let fits = owner.is_some_and(|owner| owners.is_empty() || owners.contains(&owner));
             ensure!(fits, "W1: {node:?} is owned by {owner:?}");
         }
         Ok(nodes)
@@ -229,39 +232,36 @@ impl Schedule<'_> {
             }
         }
         for event in &events {
-            match &event.kind {
-                // H3, H5: when the call is over, every child that it ran inside has ended.
-                EventKind::Delegated { results, .. } => {
-                    let open = children.iter().filter(|(parent, unit, started, ended)| {
-                        *parent == event.run
-                            && unit.is_none()
-                            && *started < event.seq
-                            && *ended > event.seq
-                    });
-                    ensure!(open.count() == 0, "H3: {event:?}");
-                    seen.inside += results.len();
-                }
-                // C1, C3: exactly one completion, of the tasks that were accepted by that name.
-                EventKind::DelegationAccepted { delegation, tasks } => {
-                    let own: Vec<_> = completions
-                        .iter()
-                        .filter(|done| done.id.to_string() == *delegation)
-                        .collect();
-                    ensure!(own.len() == 1, "C1: {delegation} has {} completions", own.len());
-                    let entries: Vec<u32> = own[0].entries.iter().map(|entry| entry.task).collect();
-                    ensure!(entries == *tasks, "C3: {delegation}: {entries:?} for {tasks:?}");
-                    // C2: it could be seen after all its children had ended.
-                    let told = at(
-                        &|other| matches!(&other.kind, EventKind::DelegationEnded { delegation: ended, .. } if ended == delegation),
-                    );
-                    ensure!(told.len() == 1, "C1: {delegation} was told {} times", told.len());
-                    let last = children.iter().filter(|child| child.1.as_ref() == Some(delegation));
-                    ensure!(last.map(|child| child.3).max() < Some(told[0]), "C2: {delegation}");
-                }
-                EventKind::DelegationRejected { then, .. } if then == "refused" => {
-                    seen.refused += 1
-                }
-                _other => {}
+            // H3, H5: when the call is over, every child that it ran inside has ended.
+            if let EventKind::Delegated { results, .. } = &event.kind {
+                let open = children.iter().filter(|(parent, unit, started, ended)| {
+                    *parent == event.run
+                        && unit.is_none()
+                        && *started < event.seq
+                        && *ended > event.seq
+                });
+                ensure!(open.count() == 0, "H3: {event:?}");
+                seen.inside += results.len();
+            }
+            // C1, C3: exactly one completion, of the tasks that were accepted by that name.
+            if let EventKind::DelegationAccepted { delegation, tasks } = &event.kind {
+                let own: Vec<_> =
+                    completions.iter().filter(|done| done.id.to_string() == *delegation).collect();
+                ensure!(own.len() == 1, "C1: {delegation} has {} completions", own.len());
+                let entries: Vec<u32> = own[0].entries.iter().map(|entry| entry.task).collect();
+                ensure!(entries == *tasks, "C3: {delegation}: {entries:?} for {tasks:?}");
+                // C2: it could be seen after all its children had ended.
+                let told = at(
+                    &|other| matches!(&other.kind, EventKind::DelegationEnded { delegation: ended, .. } if ended == delegation),
+                );
+                ensure!(told.len() == 1, "C1: {delegation} was told {} times", told.len());
+                let last = children.iter().filter(|child| child.1.as_ref() == Some(delegation));
+                ensure!(last.map(|child| child.3).max() < Some(told[0]), "C2: {delegation}");
+            }
+            if let EventKind::DelegationRejected { then, .. } = &event.kind
+                && then == "refused"
+            {
+                seen.refused += 1;
             }
         }
         // C1: none for what was not accepted.

@@ -97,9 +97,9 @@ async fn children_read_the_parts_and_find_what_one_run_finds() -> Result {
     let all = events(&session);
     let ended: Vec<(u32, &str)> = all
         .iter()
-        .filter_map(|event| match event {
-            EventKind::ChildEnded { task, status, .. } => Some((*task, &**status)),
-            _ => None,
+        .filter_map(|event| {
+            let EventKind::ChildEnded { task, status, .. } = event else { return None };
+            Some((*task, &**status))
         })
         .collect();
     let mut sorted = ended.clone();
