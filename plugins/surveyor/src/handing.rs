@@ -84,7 +84,7 @@ impl Survey {
         let mut results = outcome.results;
         results.sort_by_key(|result| result.task);
         for (place, result) in handed.clone().zip(results) {
-            self.take_back(run, place, result);
+            self.take_back(run, place, &result);
         }
         // Also children that could do nothing about it were stopped together with this run.
         asker.check()?;
@@ -121,7 +121,7 @@ impl Survey {
     }
 
     /// Takes in what became of a part.
-    fn take_back(&mut self, run: &Run, place: usize, result: TaskResult) {
+    fn take_back(&mut self, run: &Run, place: usize, result: &TaskResult) {
         let why = || {
             let detail = words::first(&words::plain(&result.detail), 200);
             if detail.is_empty() { result.status.clone() } else { detail }
