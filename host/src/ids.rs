@@ -41,6 +41,11 @@ impl FromStr for WorkId {
 pub struct SessionId(pub(crate) String);
 
 impl SessionId {
+    /// The name that a session had, as somebody wrote it down.
+    pub fn new(name: impl Into<String>) -> SessionId {
+        SessionId(name.into())
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
