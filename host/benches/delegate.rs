@@ -198,7 +198,8 @@ fn sessions(control: &Runtime, units: u32) -> Seen {
     control.block_on(async {
         let session =
             host.session("agent").delivery(Delivery::Polled).open().await.expect("a session");
-        let reader = tokio::spawn(read(session.clone(), units));
+        let (over, stop) = tokio::sync::oneshot::channel();
+        let reader = tokio::spawn(read(session.clone(), stop));
         let tasks = vec!["{\"goal\":\"say x\"}"; units as usize].join(",");
         let goal = format!(
             "delegate {{\"mode\":\"background\",\"independent-completions\":true,\"tasks\":[{tasks}]}}"
@@ -206,27 +207,40 @@ fn sessions(control: &Runtime, units: u32) -> Seen {
         let start = Instant::now();
         let report = session.prompt(goal, "").expect("it is idle").ended().await;
         assert_eq!(report.outcome.status(), "completed", "{:?}", report.outcome);
-        let mut seen = reader.await.expect("it reads");
-        seen.whole = start.elapsed();
-        assert_eq!(session.completions().len(), units as usize);
-        seen
+        while session.completions().len() < units as usize {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let whole = start.elapsed();
+        over.send(()).expect("the reader waits");
+        Seen { whole, ..reader.await.expect("it reads") }
     })
 }
 
-/// Reads the moments of all units off the events.
-async fn read(session: Session, units: u32) -> Seen {
+/// Reads the moments of all units off the events, until all are over and all events are read.
+async fn read(session: Session, mut over: tokio::sync::oneshot::Receiver<()>) -> Seen {
     let mut events = session.events(0);
     let mut accepted: HashMap<String, Duration> = HashMap::new();
     let mut ended: HashMap<String, Duration> = HashMap::new();
-    let (mut started, mut visible) = (Vec::new(), Vec::new());
-    let (mut missed, mut over) = (0, 0);
-    while over < units {
-        let event = match events.next().await {
+    let (mut started, mut visible, mut missed) = (Vec::new(), Vec::new(), 0);
+    let mut live = true;
+    loop {
+        let event = if live {
+            tokio::select! {
+                biased;
+                event = events.next() => event,
+                _ = &mut over => {
+                    live = false;
+                    continue;
+                }
+            }
+        } else {
+            events.try_next()
+        };
+        let event = match event {
             Ok(Some(event)) => event,
             Ok(None) => break,
             Err(lagged) => {
                 missed += lagged.missed;
-                over = u32::try_from(session.completions().len()).unwrap_or(u32::MAX);
                 continue;
             }
         };
@@ -237,7 +251,6 @@ async fn read(session: Session, units: u32) -> Seen {
         } else if let EventKind::ChildEnded { delegation: Some(unit), .. } = event.kind {
             ended.insert(unit, event.at);
         } else if let EventKind::DelegationEnded { delegation, .. } = event.kind {
-            over += 1;
             visible.extend(ended.remove(&delegation).map(|at| event.at.saturating_sub(at)));
         }
     }

@@ -22,14 +22,20 @@ enum Case {
 
 use Case::{Loops, Waits};
 
+/// Waits for a child inside the call.
+const CHILD_INSIDE: &str = r#"delegate {"tasks":[{"goal":"checkpoint nobody opens"}]}"#;
+
+/// Waits for a child in the background, which outlives the turn.
+const CHILD_BESIDE: &str = "delegate {\"mode\":\"background\",\"tasks\":[{\"goal\":\"checkpoint nobody opens\"}]}\n\
+    wait-for-it";
+
 const AGENT: [(&str, Case); 21] = [
     ("config.get", Loops),
     ("config.keys", Loops),
-    // Delegation is not served yet, and says so at once.
-    ("delegate.run", Loops),
+    ("delegate.run", Waits(CHILD_INSIDE, "delegate.run")),
     ("delegate.status", Loops),
     ("delegate.stop", Loops),
-    ("delegate.wait", Loops),
+    ("delegate.wait", Waits(CHILD_BESIDE, "delegate.wait")),
     ("log.write", Loops),
     ("model.complete", Waits("ask anything", "model.complete")),
     ("run.budgets", Loops),
@@ -90,6 +96,10 @@ async fn stop_in_each(
         let report = within(import, turn.ended()).await?;
         assert_eq!(report.outcome, interrupted(hard(&message)));
         assert!(!host.host().tree().contains(work));
+        if *import == "delegate.wait" {
+            assert_eq!(session.stop_background("user", "the child"), 1);
+            host.until("the child goes", |nodes| nodes.is_empty()).await?;
+        }
         host.is_idle().context(import.to_string())?;
     }
     Ok(())

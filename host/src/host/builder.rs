@@ -385,3 +385,26 @@ fn described(configuration: &Configuration) -> Result<Vec<(ModelName, ProviderCo
     }
     Ok(all)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_about_delegation_has_every_limit_with_its_usual_value() {
+        let page = include_str!("../../../docs/delegation.md");
+        let table = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+        let read = Configuration::parse(table, Path::new("checkrein.toml")).unwrap();
+        assert!(!format!("{:?}", read.delegation).contains("None"), "{:?}", read.delegation);
+        assert_eq!(delegation_limits(&read), DelegationLimits::default());
+    }
+
+    #[test]
+    fn what_the_operator_says_of_delegation_counts() {
+        let table = "[delegation]\ndepth = 0\nunits-per-host = 3\n";
+        let read = Configuration::parse(table, Path::new("checkrein.toml")).unwrap();
+        let expected =
+            DelegationLimits { depth: 0, units_per_host: 3, ..DelegationLimits::default() };
+        assert_eq!(delegation_limits(&read), expected);
+    }
+}

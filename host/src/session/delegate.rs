@@ -541,10 +541,9 @@ impl Call {
         let ((fuel, tokens), used) = (child.paid, report.used.model_tokens);
         let fuel = if cut { 0 } else { fuel.saturating_sub(report.used.fuel.unwrap_or(0)) };
         self.purse.give_back(fuel, tokens.saturating_sub(used));
-        // The last answer may have been longer than what was left for it.
-        if child.limits.model_tokens.is_some() {
-            self.purse.take(0, used.saturating_sub(tokens));
-        }
+        // The last answer may have been longer than what was left for it; and where there is no bound nothing was paid
+        // before. Either way the figure of the caller is that of the tree below it.
+        self.purse.take(0, used.saturating_sub(tokens));
     }
 
     /// Gives back all that a child was paid that will not run.

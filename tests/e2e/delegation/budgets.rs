@@ -106,6 +106,12 @@ async fn a_tree_of_runs_uses_no_more_tokens_than_its_root_was_given() -> Result 
     assert!(ends.iter().all(|(status, _, _)| status == "limit"), "{ends:?}");
     // What a run handed out counts as its own, so the root's figure is that of the tree. The last request may go over.
     assert!(tokens[0] >= 200 && tokens[2] < 200 + one, "{tokens:?}, {one} each");
+
+    // Also where there is no bound.
+    let model = Scripted::new("model", [Reply::new().text("four words of text").repeat()]);
+    let host = crate::start::host().plugin(agent()).model(model).build()?;
+    let goal = format!("ask something\n{}", inline(&[task("times 3 ask something")]));
+    assert_eq!(host.run("agent", &goal).await?.used.model_tokens, 4 * one);
     Ok(())
 }
 

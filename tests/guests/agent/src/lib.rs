@@ -14,6 +14,8 @@ use checkrein_guest::{serde, serde_json};
 #[derive(Default)]
 struct Agent {
     said: RefCell<Vec<String>>,
+    /// The units of the last delegation.
+    units: RefCell<Vec<String>>,
 }
 
 impl checkrein_guest::Agent for Agent {
@@ -185,8 +187,11 @@ impl Agent {
             "delegate" => {
                 let request: DelegateRequest =
                     serde_json::from_str(rest).expect("a request for delegation");
-                self.say(shown_as_json(&run.delegate(request)?));
+                let outcome = run.delegate(request)?;
+                self.units.replace(outcome.delegation_ids.clone());
+                self.say(shown_as_json(&outcome));
             }
+            "wait-for-it" => self.say(shown_as_json(&run.wait(&self.units.borrow())?)),
             "units" => self.say(shown_as_json(&run.delegations(&words(rest))?)),
             "wait-unit" => self.say(shown_as_json(&run.wait(&words(rest))?)),
             "stop-unit" => {
