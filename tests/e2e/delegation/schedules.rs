@@ -118,6 +118,17 @@ impl Schedule<'_> {
 
     /// Nodes below the session. Checks that they are a tree with one owner each, and that counting and listing agree.
     fn nodes(&self) -> Result<Vec<NodeView>> {
+        // Looked at before the tree: who is in the background by now stays there.
+        let beside: BTreeSet<String> = events(&self.session)
+            .into_iter()
+            .filter_map(|event| {
+                let EventKind::RunStarted { parent: Some(_), delegation: Some(_), .. } = event.kind
+                else {
+                    return None;
+                };
+                Some(event.run.to_string())
+            })
+            .collect();
         let tree = self.host.host().tree();
         let nodes = tree.snapshot(self.session.work());
         let kinds: BTreeMap<_, _> = nodes.iter().map(|node| (node.id, node.kind)).collect();
@@ -133,6 +144,11 @@ impl Schedule<'_> {
             };
             let fits = owner.is_some_and(|owner| owners.is_empty() || owners.contains(&owner));
             ensure!(fits, "W1: {node:?} is owned by {owner:?}");
+            let run = node.label.rsplit(' ').next().unwrap_or_default();
+            ensure!(
+                !beside.contains(run) || owner == Some(Kind::Unit),
+                "H1: {node:?} was accepted into the background, and {owner:?} owns it"
+            );
         }
         Ok(nodes)
     }
