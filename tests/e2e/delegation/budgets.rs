@@ -49,6 +49,18 @@ async fn a_tree_of_runs_burns_no_more_fuel_than_its_root_was_given() -> Result {
     assert!(burnt[0] < burnt[1] && burnt[1] < burnt[2] && burnt[2] <= FUEL, "{burnt:?}");
     // A parent that waits hands out all it has; what the leaf was given it has burnt, and nearly all of it was there.
     assert!(burnt[0] > FUEL / 2, "{burnt:?}");
+
+    // What one below has burnt is there for nobody above it.
+    let leaf = json!({ "goal": "spin", "limits": [["fuel", FUEL / 2]] });
+    let middle = task(&format!("{}\nbudget fuel", inline(&[leaf])));
+    let report = host.run("agent", &format!("{}\nbudget fuel", inline(&[middle]))).await?;
+    let (outcome, root) = report.output.split_once('\n').unwrap_or_default();
+    let outcome = read(outcome)?;
+    let middle = outcome["results"][0]["output"].as_str().and_then(|output| output.lines().last());
+    for left in [middle.unwrap_or_default(), root] {
+        let left: u64 = left.split(' ').next().unwrap_or_default().parse()?;
+        assert!((FUEL / 4..FUEL / 2).contains(&left), "{left} of {FUEL}: {}", report.output);
+    }
     Ok(())
 }
 
@@ -106,6 +118,9 @@ async fn a_tree_of_runs_uses_no_more_tokens_than_its_root_was_given() -> Result 
     assert!(ends.iter().all(|(status, _, _)| status == "limit"), "{ends:?}");
     // What a run handed out counts as its own, so the root's figure is that of the tree. The last request may go over.
     assert!(tokens[0] >= 200 && tokens[2] < 200 + one, "{tokens:?}, {one} each");
+    let goal = format!("{}\nbudget model-tokens", inline(&[task("times 3 ask something")]));
+    let report = host.run("agent", &goal).await?;
+    assert!(report.output.ends_with(&format!("\n{} of 200", 200 - 3 * one)), "{}", report.output);
 
     // Also where there is no bound.
     let model = Scripted::new("model", [Reply::new().text("four words of text").repeat()]);

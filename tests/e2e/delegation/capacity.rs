@@ -88,6 +88,22 @@ async fn a_unit_in_line_can_be_cancelled() -> Result {
     over(&host).await
 }
 
+/// Rule A10: the time of a child passes also while it waits in line.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unit_in_line_can_run_out_of_time() -> Result {
+    let host = with_agent().configuration("[delegation]\nunits-per-host = 1\n").build()?;
+    let _holder = holder(&host, "held").await?;
+    let session = polled(&host).await?;
+    let short = json!({ "goal": "checkpoint never", "limits": [["wall-time", 50]] });
+    let turn = session.prompt(queued(&[short]), "")?;
+    let outcome = read(&within("the turn", turn.ended()).await?.output)?;
+    assert_eq!(statuses(&outcome["results"]), ["limit"]);
+    assert_eq!(outcome["results"][0]["detail"], "the limit `wall-time` is used up");
+    assert_eq!(host.places().count("never"), 0);
+    host.release("held");
+    over(&host).await
+}
+
 /// Rules A1, A3 and A9: each limit and policy answers as documented, says which limit it is and when to try again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_house_answers_by_its_policy() -> Result {
