@@ -164,6 +164,34 @@ impl DelegateOutcome {
     }
 }
 
+/// What a run may hand to children.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct DelegationCapacity {
+    /// The agents that may be named in a task, as they are granted: names, or beginnings of names with a `*` at the
+    /// end. The own name comes first when the same agent is among them.
+    pub agents: Vec<String>,
+    /// Whether the same agent is among them: a task may then name none.
+    pub same_agent: bool,
+    /// At most so many tasks go into one call.
+    pub tasks_per_call: u32,
+    /// At most so many runs may still be started below this run, its children's children with them. Other runs of the
+    /// same turn use up what they share.
+    pub descendants_left: u64,
+    /// So many delegations may lie below this run: 1 when its children may not hand out anything.
+    pub depth_left: u32,
+    /// Whether units can run in the background at all. Whether there is a place for one is known when it is handed
+    /// out.
+    pub background: bool,
+}
+
+impl DelegationCapacity {
+    /// How many tasks the next call may have.
+    pub fn tasks(&self) -> u32 {
+        self.tasks_per_call.min(u32::try_from(self.descendants_left).unwrap_or(u32::MAX))
+    }
+}
+
 /// The state of one unit that was accepted into the background.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnitStatus {

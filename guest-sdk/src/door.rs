@@ -4,7 +4,7 @@ use crate::bindings::agent::checkrein::plugin as agent;
 use crate::bindings::tool::checkrein::plugin as tool;
 use crate::host::{AgentHost, ToolHost};
 use crate::{
-    Budget, ChildTask, DelegateOutcome, DelegateRequest, Failure, Level, Message, Request,
+    Budget, DelegateOutcome, DelegateRequest, DelegationCapacity, Failure, Level, Message, Request,
     Response, Stop, Task, ToolCall, ToolResult, ToolSpec, UnitStatus,
 };
 
@@ -45,13 +45,8 @@ impl AgentHost for Door {
         agent::tools::call(calls)
     }
 
-    fn may_delegate(&self) -> Result<(), Failure> {
-        // The interface has no question for it. Limits are looked at last, and one that does not exist is `invalid`.
-        let task = ChildTask::new("").limit("none", 0);
-        match agent::delegate::run(&DelegateRequest::new(vec![task])) {
-            Err(failure) if failure.code != Failure::INVALID => Err(failure),
-            Ok(_) | Err(_) => Ok(()),
-        }
+    fn delegation_capacity(&self) -> Result<DelegationCapacity, Failure> {
+        agent::delegate::capacity()
     }
 
     fn delegate(&self, request: &DelegateRequest) -> Result<DelegateOutcome, Failure> {

@@ -5,8 +5,8 @@
 //! of [`testing`](crate::testing) stands there.
 
 use crate::{
-    Budget, DelegateOutcome, DelegateRequest, Failure, Level, Message, Request, Response, Stop,
-    Task, ToolCall, ToolResult, ToolSpec, UnitStatus,
+    Budget, DelegateOutcome, DelegateRequest, DelegationCapacity, Failure, Level, Message, Request,
+    Response, Stop, Task, ToolCall, ToolResult, ToolSpec, UnitStatus,
 };
 
 #[cfg(not(target_arch = "wasm32"))]
@@ -28,7 +28,7 @@ pub(crate) trait AgentHost {
     fn complete(&self, request: &Request) -> Result<Response, Failure>;
     fn list_tools(&self) -> Result<Vec<ToolSpec>, Failure>;
     fn call(&self, calls: &[ToolCall]) -> Result<Vec<ToolResult>, Failure>;
-    fn may_delegate(&self) -> Result<(), Failure>;
+    fn delegation_capacity(&self) -> Result<DelegationCapacity, Failure>;
     fn delegate(&self, request: &DelegateRequest) -> Result<DelegateOutcome, Failure>;
     fn delegations(&self, ids: &[String]) -> Result<Vec<UnitStatus>, Failure>;
     fn wait(&self, ids: &[String]) -> Result<UnitStatus, Failure>;

@@ -225,7 +225,8 @@
 //! their ids. What ends later comes to the session as a turn whose input is an object with the key `delegation`.
 //!
 //! The manifest asks for it with `delegation = ["editor"]` under `[grants]`: the names of the agents that get tasks. A
-//! host can refuse, so an agent does well to have another way; [`Run::may_delegate`] asks beforehand.
+//! host can refuse, so an agent does well to have another way; [`Run::delegation_capacity`] asks beforehand to whom and
+//! how much. A child has a fresh context: its goal and its input, and an empty [`Run::history`].
 //!
 //! # Testing
 //!
@@ -339,7 +340,9 @@ mod tool;
 pub mod __private;
 
 pub use agent::Agent;
-pub use delegate::{ChildTask, DelegateOutcome, DelegateRequest, TaskResult, UnitStatus};
+pub use delegate::{
+    ChildTask, DelegateOutcome, DelegateRequest, DelegationCapacity, TaskResult, UnitStatus,
+};
 pub use failure::{Context, Failure, Stop};
 pub use log::Level;
 pub use message::{Message, ToolCall, ToolResult, ToolSpec};

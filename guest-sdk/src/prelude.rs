@@ -7,7 +7,7 @@ pub use serde::{Deserialize, Serialize};
 pub use serde_json::{Value, json};
 
 pub use crate::{
-    Agent, Budget, ChildTask, Context, DelegateOutcome, DelegateRequest, Failure, Hint, Level,
-    Message, NoArguments, Output, Request, Response, Run, Stop, Task, TaskResult, Tool, ToolCall,
-    ToolContext, ToolResult, ToolSpec, UnitStatus, Usage, agent, tools,
+    Agent, Budget, ChildTask, Context, DelegateOutcome, DelegateRequest, DelegationCapacity,
+    Failure, Hint, Level, Message, NoArguments, Output, Request, Response, Run, Stop, Task,
+    TaskResult, Tool, ToolCall, ToolContext, ToolResult, ToolSpec, UnitStatus, Usage, agent, tools,
 };

@@ -11,8 +11,8 @@ use crate::host::AgentBackend;
 #[cfg(target_arch = "wasm32")]
 use crate::host::AgentHost as _;
 use crate::{
-    DelegateOutcome, DelegateRequest, Failure, Level, Message, Request, Response, Stop, ToolCall,
-    ToolResult, ToolSpec, UnitStatus, config,
+    DelegateOutcome, DelegateRequest, DelegationCapacity, Failure, Level, Message, Request,
+    Response, Stop, ToolCall, ToolResult, ToolSpec, UnitStatus, config,
 };
 
 /// What a run was asked to do.
@@ -151,14 +151,13 @@ impl Run {
         }
     }
 
-    /// Whether this run can hand tasks to children of the same agent, as far as that is known beforehand. Nothing is
+    /// What this run may hand to children now: to which agents, how many tasks at once and in all, how deep. Nothing is
     /// started.
     ///
     /// # Errors
-    /// Why not: `denied` (no grant to delegate), `limit` (too deep, or no children left), `unavailable` (this host does
-    /// not delegate); or `interrupted`.
-    pub fn may_delegate(&self) -> Result<(), Failure> {
-        self.host.may_delegate()
+    /// Why nothing: `denied` (no grant to delegate), `limit` (too deep), `unavailable` (this host does not delegate).
+    pub fn delegation_capacity(&self) -> Result<DelegationCapacity, Failure> {
+        self.host.delegation_capacity()
     }
 
     /// Hands tasks to child runs. Tasks that run inside the call have ended when this returns.
@@ -199,7 +198,7 @@ impl Run {
     }
 
     /// The newest messages of the conversation, at most `limit` of them, oldest first. The task of this run is not
-    /// among them.
+    /// among them. A child has a fresh context: for it there are none.
     ///
     /// # Errors
     /// Seldom: when the host cannot read the conversation.

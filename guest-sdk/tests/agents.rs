@@ -125,7 +125,7 @@ fn children_answer_inline_or_from_the_background() {
             ChildTask::new("bad").group("x").agent("other").input(&json!([1]))?,
         ];
         let request = DelegateRequest::new(tasks);
-        run.may_delegate()?;
+        assert_eq!(run.delegation_capacity()?.tasks(), 32);
         let inline = run.delegate(&request)?;
         assert!(!inline.is_dispatched());
         let statuses: Vec<&str> =
@@ -149,6 +149,49 @@ fn children_answer_inline_or_from_the_background() {
     assert_eq!(report.text(), "completed completed failed [0, 2]");
     assert_eq!(report.delegations.len(), 2);
     assert_eq!(AgentTest::new("").run::<Parent>().failure().code, Failure::UNAVAILABLE);
+}
+
+#[test]
+fn no_more_is_handed_out_than_there_is_capacity() {
+    agent_fn!(Parent, |run| {
+        let mut told = Vec::new();
+        loop {
+            let capacity = run.delegation_capacity()?;
+            told.push(capacity.tasks().to_string());
+            if capacity.tasks() == 0 {
+                return Ok(told.join(" "));
+            }
+            let tasks = |count: u32| (0..count).map(|_| ChildTask::new("a")).collect();
+            let over = run.delegate(DelegateRequest::new(tasks(capacity.tasks() + 1)));
+            assert_eq!(over.unwrap_err().code, Failure::LIMIT);
+            let request = DelegateRequest::new(tasks(capacity.tasks())).background();
+            assert!(!run.delegate(request)?.is_dispatched());
+        }
+    });
+    let capacity = DelegationCapacity {
+        agents: vec!["parent".to_owned()],
+        same_agent: true,
+        tasks_per_call: 2,
+        descendants_left: 5,
+        depth_left: 1,
+        background: false,
+    };
+    let test = |capacity| AgentTest::new("").children(|_| Ok(String::new())).capacity(capacity);
+    assert_eq!(test(capacity.clone()).run::<Parent>().text(), "2 2 1 0");
+    for (without, code) in [
+        (DelegationCapacity { agents: Vec::new(), ..capacity.clone() }, Failure::DENIED),
+        (DelegationCapacity { depth_left: 0, ..capacity }, Failure::LIMIT),
+    ] {
+        assert_eq!(test(without).run::<Parent>().failure().code, code);
+    }
+}
+
+#[test]
+fn a_child_sees_nothing_of_the_conversation() {
+    agent_fn!(Reader, |run| Ok(run.history(10)?.len().to_string()));
+    let test = || AgentTest::new("").history([Message::user("a")]);
+    assert_eq!(test().run::<Reader>().text(), "1");
+    assert_eq!(test().depth(1).run::<Reader>().text(), "0");
 }
 
 #[test]

@@ -29,9 +29,10 @@ const CHILD_INSIDE: &str = r#"delegate {"tasks":[{"goal":"checkpoint nobody open
 const CHILD_BESIDE: &str = "delegate {\"mode\":\"background\",\"tasks\":[{\"goal\":\"checkpoint nobody opens\"}]}\n\
     wait-for-it";
 
-const AGENT: [(&str, Case); 21] = [
+const AGENT: [(&str, Case); 22] = [
     ("config.get", Loops),
     ("config.keys", Loops),
+    ("delegate.capacity", Loops),
     ("delegate.run", Waits(CHILD_INSIDE, "delegate.run")),
     ("delegate.status", Loops),
     ("delegate.stop", Loops),

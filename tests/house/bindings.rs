@@ -22,6 +22,7 @@ const RECORDS: &[(&str, &[(&str, &str)])] = &[
             ("task-result", "TaskResult"),
             ("outcome", "DelegateOutcome"),
             ("unit-status", "UnitStatus"),
+            ("delegation-capacity", "DelegationCapacity"),
         ],
     ),
 ];

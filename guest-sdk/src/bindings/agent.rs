@@ -13,6 +13,7 @@
 //   * with "checkrein:plugin/delegate@0.1.0/task-result" = "crate::bindings::records::TaskResult"
 //   * with "checkrein:plugin/delegate@0.1.0/outcome" = "crate::bindings::records::DelegateOutcome"
 //   * with "checkrein:plugin/delegate@0.1.0/unit-status" = "crate::bindings::records::UnitStatus"
+//   * with "checkrein:plugin/delegate@0.1.0/delegation-capacity" = "crate::bindings::records::DelegationCapacity"
 //   * export-macro-name: export_agent
 //   * pub-export-macro
 //   * disable_custom_section_link_helpers
@@ -1061,6 +1062,117 @@ pub mod checkrein {
         use super::super::super::_rt;
         pub type Failure = super::super::super::__with_name0::Failure;
         #[allow(unused_unsafe, clippy::all)]
+        /// What this run may hand out now. It answers `denied` when handing out is not granted, and `limit` when no
+        /// delegation may lie below this run.
+        #[allow(async_fn_in_trait)]
+        pub fn capacity() -> ::core::result::Result<crate::bindings::records::DelegationCapacity,Failure>{
+          unsafe {
+
+            #[repr(align(8))]
+            struct RetArea([::core::mem::MaybeUninit::<u8>; 16+10*::core::mem::size_of::<*const u8>()]);
+            let mut ret_area = RetArea([::core::mem::MaybeUninit::uninit(); 16+10*::core::mem::size_of::<*const u8>()]);
+            let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
+            #[cfg(target_arch = "wasm32")]
+            #[link(wasm_import_module = "checkrein:plugin/delegate@0.1.0")]
+            unsafe extern "C" {
+              #[link_name = "capacity"]
+              fn wit_import1(_: *mut u8, );
+            }
+
+            #[cfg(not(target_arch = "wasm32"))]
+            unsafe extern "C" fn wit_import1(_: *mut u8, ) { unreachable!() }
+            wit_import1(ptr0);
+            let l2 = i32::from(*ptr0.add(0).cast::<u8>());
+            let result30 = match l2 {
+              0 => {
+                let e = {
+                  let l3 = *ptr0.add(8).cast::<*mut u8>();
+                  let l4 = *ptr0.add(8+1*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                  let base8 = l3;
+                  let len8 = l4;
+                  let mut result8 = _rt::Vec::with_capacity(len8);
+                  for i in 0..len8 {
+                    let base = base8.add(i * (2*::core::mem::size_of::<*const u8>()));
+                    let e8 = {
+                      let l5 = *base.add(0).cast::<*mut u8>();
+                      let l6 = *base.add(::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len7 = l6;
+                      let bytes7 = _rt::Vec::from_raw_parts(l5.cast(), len7, len7);
+
+                      _rt::string_lift(bytes7)
+                    };
+                    result8.push(e8);
+                  }
+                  _rt::cabi_dealloc(base8, len8 * (2*::core::mem::size_of::<*const u8>()), ::core::mem::size_of::<*const u8>());
+                  let l9 = i32::from(*ptr0.add(8+2*::core::mem::size_of::<*const u8>()).cast::<u8>());
+                  let l10 = *ptr0.add(12+2*::core::mem::size_of::<*const u8>()).cast::<i32>();
+                  let l11 = *ptr0.add(16+2*::core::mem::size_of::<*const u8>()).cast::<i64>();
+                  let l12 = *ptr0.add(24+2*::core::mem::size_of::<*const u8>()).cast::<i32>();
+                  let l13 = i32::from(*ptr0.add(28+2*::core::mem::size_of::<*const u8>()).cast::<u8>());
+
+                  crate::bindings::records::DelegationCapacity{
+                    agents: result8,
+                    same_agent: _rt::bool_lift(l9 as u8),
+                    tasks_per_call: l10 as u32,
+                    descendants_left: l11 as u64,
+                    depth_left: l12 as u32,
+                    background: _rt::bool_lift(l13 as u8),
+                  }
+                };
+                Ok(e)
+              }
+              1 => {
+                let e = {
+                  let l14 = *ptr0.add(8).cast::<*mut u8>();
+                  let l15 = *ptr0.add(8+1*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                  let len16 = l15;
+                  let bytes16 = _rt::Vec::from_raw_parts(l14.cast(), len16, len16);
+                  let l17 = *ptr0.add(8+2*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                  let l18 = *ptr0.add(8+3*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                  let len19 = l18;
+                  let bytes19 = _rt::Vec::from_raw_parts(l17.cast(), len19, len19);
+                  let l20 = i32::from(*ptr0.add(8+4*::core::mem::size_of::<*const u8>()).cast::<u8>());
+
+                  super::super::super::__with_name0::Failure{
+                    code: _rt::string_lift(bytes16),
+                    message: _rt::string_lift(bytes19),
+                    stop: match l20 {
+                      0 => None,
+                      1 => {
+                        let e = {
+                          let l21 = *ptr0.add(8+5*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                          let l22 = *ptr0.add(8+6*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                          let len23 = l22;
+                          let bytes23 = _rt::Vec::from_raw_parts(l21.cast(), len23, len23);
+                          let l24 = *ptr0.add(8+7*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                          let l25 = *ptr0.add(8+8*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                          let len26 = l25;
+                          let bytes26 = _rt::Vec::from_raw_parts(l24.cast(), len26, len26);
+                          let l27 = *ptr0.add(8+9*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                          let l28 = *ptr0.add(8+10*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                          let len29 = l28;
+                          let bytes29 = _rt::Vec::from_raw_parts(l27.cast(), len29, len29);
+
+                          super::super::super::__with_name0::Stop{
+                            kind: _rt::string_lift(bytes23),
+                            message: _rt::string_lift(bytes26),
+                            issuer: _rt::string_lift(bytes29),
+                          }
+                        };
+                        Some(e)
+                      }
+                      _ => _rt::invalid_enum_discriminant(),
+                    },
+                  }
+                };
+                Err(e)
+              }
+              _ => _rt::invalid_enum_discriminant(),
+            };
+            result30
+          }
+        }
+        #[allow(unused_unsafe, clippy::all)]
         /// Hands out tasks. Inline units have ended when this returns.
         #[allow(async_fn_in_trait)]
         pub fn run(request: &crate::bindings::records::DelegateRequest,) -> ::core::result::Result<crate::bindings::records::DelegateOutcome,Failure>{
@@ -1735,7 +1847,8 @@ pub mod checkrein {
           pub type Message = super::super::super::__with_name0::Message;
           #[allow(unused_unsafe, clippy::all)]
           /// The newest messages of the conversation, at most `limit` of them, oldest first. The task of this run is
-          /// not among them.
+          /// not among them. The conversation is that of the session's turns: for a run that another run handed its task
+          /// (`depth` is not 0), there are none.
           #[allow(async_fn_in_trait)]
           pub fn history(limit: u32,) -> ::core::result::Result<_rt::Vec::<Message>,Failure>{
             unsafe {
@@ -2615,6 +2728,17 @@ pub mod checkrein {
           self as f64
         }
       }
+      pub unsafe fn bool_lift(val: u8) -> bool {
+        if cfg!(debug_assertions) {
+          match val {
+            0 => false,
+            1 => true,
+            _ => panic!("invalid bool discriminant"),
+          }
+        } else {
+          val != 0
+        }
+      }
       pub use alloc_crate::string::String;
 
       #[cfg(target_arch = "wasm32")]
@@ -2653,8 +2777,8 @@ pub mod checkrein {
         #[unsafe(link_section = "component-type:wit-bindgen:0.61.1:checkrein:plugin@0.1.0:agent:imports and exports")]
         #[doc(hidden)]
         #[allow(clippy::octal_escapes)]
-        pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 2233] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xbd\x10\x01A\x02\x01\
+        pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 2363] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xbf\x11\x01A\x02\x01\
 A\x1a\x01B\x10\x01r\x03\x04kinds\x07messages\x06issuers\x04\0\x04stop\x03\0\0\x01\
 k\x01\x01r\x03\x04codes\x07messages\x04stop\x02\x04\0\x07failure\x03\0\x03\x01ps\
 \x01r\x04\x04names\x0bdescriptions\x0aparameterss\x05hints\x05\x04\0\x09tool-spe\
@@ -2682,7 +2806,7 @@ in/model@0.1.0\x05\x06\x02\x03\0\0\x09tool-call\x02\x03\0\0\x0btool-result\x01B\
 spec\x03\0\x02\x02\x03\x02\x01\x07\x04\0\x09tool-call\x03\0\x04\x02\x03\x02\x01\x08\
 \x04\0\x0btool-result\x03\0\x06\x01p\x03\x01j\x01\x08\x01\x01\x01@\0\0\x09\x04\0\
 \x0alist-tools\x01\x0a\x01p\x05\x01p\x07\x01j\x01\x0c\x01\x01\x01@\x01\x05calls\x0b\
-\0\x0d\x04\0\x04call\x01\x0e\x03\0\x1ccheckrein:plugin/tools@0.1.0\x05\x09\x01B\x20\
+\0\x0d\x04\0\x04call\x01\x0e\x03\0\x1ccheckrein:plugin/tools@0.1.0\x05\x09\x01B%\
 \x02\x03\x02\x01\x01\x04\0\x07failure\x03\0\0\x01ks\x01ps\x01k\x03\x01o\x02sw\x01\
 p\x05\x01r\x06\x04goals\x05inputs\x05agent\x02\x05tools\x04\x06limits\x06\x05gro\
 up\x02\x04\0\x0achild-task\x03\0\x07\x01p\x08\x01r\x04\x05tasks\x09\x04modes\x17\
@@ -2690,24 +2814,27 @@ independent-completions\x7f\x06policys\x04\0\x07request\x03\0\x0a\x01r\x04\x04ta
 sky\x06statuss\x06outputs\x06details\x04\0\x0btask-result\x03\0\x0c\x01p\x0d\x01\
 r\x05\x07outcomes\x0edelegation-ids\x03\x07results\x0e\x0einline-results\x0e\x04\
 notes\x04\0\x07outcome\x03\0\x0f\x01r\x03\x02ids\x05states\x07results\x0e\x04\0\x0b\
-unit-status\x03\0\x11\x01j\x01\x10\x01\x01\x01@\x01\x07request\x0b\0\x13\x04\0\x03\
-run\x01\x14\x01p\x12\x01j\x01\x15\x01\x01\x01@\x01\x03ids\x03\0\x16\x04\0\x06sta\
-tus\x01\x17\x01j\x01\x12\x01\x01\x01@\x01\x03ids\x03\0\x18\x04\0\x04wait\x01\x19\
-\x01j\x01y\x01\x01\x01@\x02\x03ids\x03\x07messages\0\x1a\x04\0\x04stop\x01\x1b\x03\
-\0\x1fcheckrein:plugin/delegate@0.1.0\x05\x0a\x01B\x18\x02\x03\x02\x01\x01\x04\0\
-\x07failure\x03\0\0\x02\x03\x02\x01\x04\x04\0\x07message\x03\0\x02\x01p\x03\x01j\
-\x01\x04\x01\x01\x01@\x01\x05limity\0\x05\x04\0\x07history\x01\x06\x01j\0\x01\x01\
-\x01@\x02\x04kinds\x07payloads\0\x07\x04\0\x04emit\x01\x08\x01p}\x01k\x09\x01j\x01\
-\x0a\x01\x01\x01@\x01\x03keys\0\x0b\x04\0\x03get\x01\x0c\x01@\x02\x03keys\x05val\
-ue\x09\0\x07\x04\0\x03set\x01\x0d\x01@\x01\x03keys\0\x07\x04\0\x06delete\x01\x0e\
-\x01ps\x01j\x01\x0f\x01\x01\x01@\x01\x06prefixs\0\x10\x04\0\x04keys\x01\x11\x03\0\
-\x1echeckrein:plugin/session@0.1.0\x05\x0b\x01B\x06\x01ks\x01@\x01\x03keys\0\0\x04\
-\0\x03get\x01\x01\x01ps\x01@\0\0\x02\x04\0\x04keys\x01\x03\x03\0\x1dcheckrein:pl\
-ugin/config@0.1.0\x05\x0c\x01B\x02\x01@\x02\x05levels\x07messages\x01\0\x04\0\x05\
-write\x01\0\x03\0\x1acheckrein:plugin/log@0.1.0\x05\x0d\x03\0\x07failure\x03\0\x01\
-\x01j\x01s\x01\x0e\x01@\0\0\x0f\x04\0\x03run\x01\x10\x04\0\x1ccheckrein:plugin/a\
-gent@0.1.0\x04\0\x0b\x0b\x01\0\x05agent\x03\0\0\0G\x09producers\x01\x0cprocessed\
--by\x02\x0dwit-component\x070.258.3\x10wit-bindgen-rust\x060.61.1";
+unit-status\x03\0\x11\x01r\x06\x06agents\x03\x0asame-agent\x7f\x0etasks-per-call\
+y\x10descendants-leftw\x0adepth-lefty\x0abackground\x7f\x04\0\x13delegation-capa\
+city\x03\0\x13\x01j\x01\x14\x01\x01\x01@\0\0\x15\x04\0\x08capacity\x01\x16\x01j\x01\
+\x10\x01\x01\x01@\x01\x07request\x0b\0\x17\x04\0\x03run\x01\x18\x01p\x12\x01j\x01\
+\x19\x01\x01\x01@\x01\x03ids\x03\0\x1a\x04\0\x06status\x01\x1b\x01j\x01\x12\x01\x01\
+\x01@\x01\x03ids\x03\0\x1c\x04\0\x04wait\x01\x1d\x01j\x01y\x01\x01\x01@\x02\x03i\
+ds\x03\x07messages\0\x1e\x04\0\x04stop\x01\x1f\x03\0\x1fcheckrein:plugin/delegat\
+e@0.1.0\x05\x0a\x01B\x18\x02\x03\x02\x01\x01\x04\0\x07failure\x03\0\0\x02\x03\x02\
+\x01\x04\x04\0\x07message\x03\0\x02\x01p\x03\x01j\x01\x04\x01\x01\x01@\x01\x05li\
+mity\0\x05\x04\0\x07history\x01\x06\x01j\0\x01\x01\x01@\x02\x04kinds\x07payloads\
+\0\x07\x04\0\x04emit\x01\x08\x01p}\x01k\x09\x01j\x01\x0a\x01\x01\x01@\x01\x03key\
+s\0\x0b\x04\0\x03get\x01\x0c\x01@\x02\x03keys\x05value\x09\0\x07\x04\0\x03set\x01\
+\x0d\x01@\x01\x03keys\0\x07\x04\0\x06delete\x01\x0e\x01ps\x01j\x01\x0f\x01\x01\x01\
+@\x01\x06prefixs\0\x10\x04\0\x04keys\x01\x11\x03\0\x1echeckrein:plugin/session@0\
+.1.0\x05\x0b\x01B\x06\x01ks\x01@\x01\x03keys\0\0\x04\0\x03get\x01\x01\x01ps\x01@\
+\0\0\x02\x04\0\x04keys\x01\x03\x03\0\x1dcheckrein:plugin/config@0.1.0\x05\x0c\x01\
+B\x02\x01@\x02\x05levels\x07messages\x01\0\x04\0\x05write\x01\0\x03\0\x1acheckre\
+in:plugin/log@0.1.0\x05\x0d\x03\0\x07failure\x03\0\x01\x01j\x01s\x01\x0e\x01@\0\0\
+\x0f\x04\0\x03run\x01\x10\x04\0\x1ccheckrein:plugin/agent@0.1.0\x04\0\x0b\x0b\x01\
+\0\x05agent\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x07\
+0.258.3\x10wit-bindgen-rust\x060.61.1";
       };
       )
     }

@@ -4,8 +4,9 @@
 /// The records that cross the door, under the names that the generated code expects. Both worlds share them.
 pub(crate) mod records {
     pub use crate::{
-        Budget, ChildTask, DelegateOutcome, DelegateRequest, Failure, Message, Request, Response,
-        Stop, Task, TaskResult, ToolCall, ToolResult, ToolSpec, UnitStatus, Usage,
+        Budget, ChildTask, DelegateOutcome, DelegateRequest, DelegationCapacity, Failure, Message,
+        Request, Response, Stop, Task, TaskResult, ToolCall, ToolResult, ToolSpec, UnitStatus,
+        Usage,
     };
 }
 

@@ -12,8 +12,8 @@ use super::fake::{FakeHost, HardStop};
 use super::report::{End, Report};
 use super::tool::ToolTest;
 use crate::{
-    Agent, Budget, ChildTask, Failure, Message, Response, Run, Stop, Task, Tool, ToolCall,
-    ToolSpec, tool,
+    Agent, Budget, ChildTask, DelegationCapacity, Failure, Message, Response, Run, Stop, Task,
+    Tool, ToolCall, ToolSpec, tool,
 };
 
 pub(super) type FakeTool = Box<dyn Fn(Value) -> Result<String, Failure>>;
@@ -30,6 +30,7 @@ pub struct AgentTest {
     pub(super) answers: VecDeque<Result<Response, Failure>>,
     pub(super) tools: BTreeMap<String, (ToolSpec, FakeTool)>,
     pub(super) children: Option<FakeChild>,
+    pub(super) capacity: DelegationCapacity,
     pub(super) history: Vec<Message>,
     pub(super) memory: BTreeMap<String, Vec<u8>>,
     pub(super) stop: Option<(usize, Stop)>,
@@ -52,6 +53,14 @@ impl AgentTest {
             answers: VecDeque::new(),
             tools: BTreeMap::new(),
             children: None,
+            capacity: DelegationCapacity {
+                agents: vec!["*".to_owned()],
+                same_agent: true,
+                tasks_per_call: 32,
+                descendants_left: 256,
+                depth_left: 4,
+                background: true,
+            },
             history: Vec::new(),
             memory: BTreeMap::new(),
             stop: None,
@@ -193,7 +202,15 @@ impl AgentTest {
         self
     }
 
-    /// The conversation before the task of the run, oldest message first.
+    /// What the run may hand to [`children`](AgentTest::children), in place of much of everything. Tasks use up the runs
+    /// that may be started; more tasks than may be handed out are refused.
+    #[must_use]
+    pub fn capacity(mut self, capacity: DelegationCapacity) -> AgentTest {
+        self.capacity = capacity;
+        self
+    }
+
+    /// The conversation before the task of the run, oldest message first. A child sees nothing of it.
     #[must_use]
     pub fn history(mut self, messages: impl IntoIterator<Item = Message>) -> AgentTest {
         self.history.extend(messages);

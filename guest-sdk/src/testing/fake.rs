@@ -1,6 +1,6 @@
 //! The host that stands behind a run under test.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use super::agent::AgentTest;
 use super::report::{End, Report};
 use crate::host::AgentHost;
 use crate::{
-    Budget, ChildTask, DelegateOutcome, DelegateRequest, Failure, Level, Message, Request,
-    Response, Stop, Task, TaskResult, ToolCall, ToolResult, ToolSpec, UnitStatus,
+    Budget, ChildTask, DelegateOutcome, DelegateRequest, DelegationCapacity, Failure, Level,
+    Message, Request, Response, Stop, Task, TaskResult, ToolCall, ToolResult, ToolSpec, UnitStatus,
 };
 
 /// What unwinds an agent whose grace is used up. It is no panic: no message, no hook.
@@ -25,6 +25,8 @@ pub(super) struct FakeHost {
     answered: RefCell<usize>,
     notice: RefCell<Notice>,
     units: RefCell<BTreeMap<String, Vec<TaskResult>>>,
+    /// Children that were started.
+    started: Cell<u64>,
     report: RefCell<Report>,
 }
 
@@ -55,6 +57,7 @@ impl FakeHost {
             answered: RefCell::new(0),
             notice: RefCell::new(Notice::None),
             units: RefCell::new(BTreeMap::new()),
+            started: Cell::new(0),
             report: RefCell::new(report),
         }
     }
@@ -114,6 +117,22 @@ impl FakeHost {
             },
         };
         ToolResult { id: call.id.clone(), status, content }
+    }
+
+    /// What may be handed out now.
+    fn capacity(&self) -> Result<DelegationCapacity, Failure> {
+        let capacity = &self.script.capacity;
+        if self.script.children.is_none() {
+            return Err(no_children());
+        }
+        if capacity.agents.is_empty() {
+            return Err(Failure::denied("handing tasks to other runs is not granted in this test"));
+        }
+        if capacity.depth_left == 0 {
+            return Err(Failure::new(Failure::LIMIT, "no delegation may lie below this run"));
+        }
+        let descendants_left = capacity.descendants_left.saturating_sub(self.started.get());
+        Ok(DelegationCapacity { descendants_left, ..capacity.clone() })
     }
 
     fn unit(&self, id: &str) -> Result<UnitStatus, Failure> {
@@ -185,9 +204,9 @@ impl AgentHost for FakeHost {
         Ok(calls.iter().map(|call| self.call_tool(call)).collect())
     }
 
-    fn may_delegate(&self) -> Result<(), Failure> {
+    fn delegation_capacity(&self) -> Result<DelegationCapacity, Failure> {
         self.pass_door();
-        self.script.children.as_ref().map(drop).ok_or_else(no_children)
+        self.capacity()
     }
 
     fn delegate(&self, request: &DelegateRequest) -> Result<DelegateOutcome, Failure> {
@@ -197,11 +216,18 @@ impl AgentHost for FakeHost {
         if request.tasks.is_empty() {
             return Err(Failure::invalid("a delegation needs at least one task"));
         }
+        let capacity = self.capacity()?;
+        let (tasks, most) = (request.tasks.len(), capacity.tasks());
+        if tasks as u64 > u64::from(most) {
+            let words = format!("the call has {tasks} tasks, and {most} may be handed out");
+            return Err(Failure::new(Failure::LIMIT, words));
+        }
+        self.started.set(self.started.get() + tasks as u64);
         let results: Vec<TaskResult> = (0..)
             .zip(&request.tasks)
             .map(|(index, task)| child_result(index, play(task)))
             .collect();
-        if request.mode != "background" {
+        if request.mode != "background" || !capacity.background {
             return Ok(DelegateOutcome {
                 outcome: "completed".to_owned(),
                 results,
@@ -247,6 +273,9 @@ impl AgentHost for FakeHost {
 
     fn history(&self, limit: u32) -> Result<Vec<Message>, Failure> {
         self.pass_door();
+        if self.script.task.depth > 0 {
+            return Ok(Vec::new());
+        }
         let history = &self.script.history;
         let skipped = history.len().saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));
         Ok(history[skipped..].to_vec())

@@ -216,6 +216,11 @@ impl wit::tools::Host for Bare {
 }
 
 impl wit::delegate::Host for Bare {
+    fn capacity(
+        &mut self,
+    ) -> wasmtime::Result<Result<wit::delegate::DelegationCapacity, wit::types::Failure>> {
+        wasmtime::bail!("not here")
+    }
     async fn run(
         &mut self,
         _request: wit::delegate::Request,

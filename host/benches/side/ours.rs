@@ -6,8 +6,8 @@ use checkrein::message::{Failure, FailureCode, Message, ToolCall, ToolResult, To
 use checkrein::model::{Request, Response, Spent};
 use checkrein::sandbox::{
     AgentCode, AgentHost, CompileLimits, Compiler, DelegateOutcome, DelegateRequest,
-    EngineSettings, Engines, Limits, Loader, PluginHost, Pool, Purse, Reach, Run, Sandbox,
-    SandboxSettings, Start, Task, UnitStatus, Waiting,
+    DelegationCapacity, EngineSettings, Engines, Limits, Loader, PluginHost, Pool, Purse, Reach,
+    Run, Sandbox, SandboxSettings, Start, Task, UnitStatus, Waiting,
 };
 use checkrein::work::{Kind, Tree, Work};
 
@@ -59,6 +59,9 @@ impl AgentHost for Above {
     }
     fn memory_keys(&self, _prefix: &str) -> Result<Vec<String>, Failure> {
         Ok(Vec::new())
+    }
+    fn delegation_capacity(&self) -> Result<DelegationCapacity, Failure> {
+        Err(none())
     }
     fn delegate(&self, _request: DelegateRequest, _purse: Purse) -> Waiting<DelegateOutcome> {
         Box::pin(std::future::ready(Err(none())))

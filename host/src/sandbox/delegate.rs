@@ -58,6 +58,23 @@ pub struct DelegateOutcome {
     pub note: String,
 }
 
+/// What a run may hand out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DelegationCapacity {
+    /// The agents that tasks may name, as granted: names, or beginnings of names with a `*`; the own name first.
+    pub agents: Vec<String>,
+    /// Whether the same agent is among them.
+    pub same_agent: bool,
+    /// Tasks of one call.
+    pub tasks_per_call: u32,
+    /// Runs that may still be started below this one.
+    pub descendants_left: u64,
+    /// Delegations that may lie below this run.
+    pub depth_left: u32,
+    /// Whether units can run in the background at all.
+    pub background: bool,
+}
+
 /// How one accepted unit stands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnitStatus {

@@ -33,7 +33,9 @@ mod wasi;
 mod weigh;
 
 pub use compile::*;
-pub use delegate::{ChildTask, DelegateOutcome, DelegateRequest, TaskResult, UnitStatus};
+pub use delegate::{
+    ChildTask, DelegateOutcome, DelegateRequest, DelegationCapacity, TaskResult, UnitStatus,
+};
 pub use engine::*;
 pub use instance::{Run, Start};
 pub use interfaces::{Age, Interfaces, InterfacesError, Item, ItemKind, Misfit, World};

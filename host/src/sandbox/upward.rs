@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use super::delegate::{DelegateOutcome, DelegateRequest, UnitStatus};
+use super::delegate::{DelegateOutcome, DelegateRequest, DelegationCapacity, UnitStatus};
 use super::purse::Purse;
 use crate::message::{Failure, Message, ToolCall, ToolResult, ToolSpec};
 use crate::model::{Request, Response, Spent};
@@ -102,7 +102,7 @@ pub trait AgentHost: PluginHost {
     fn tools(&self) -> Result<Vec<ToolSpec>, Failure>;
     /// Calls a tool. Several calls may be at work at one time. A tool that fails is a result.
     fn call_tool(&self, call: ToolCall) -> Waiting<ToolResult>;
-    /// The newest messages of the session.
+    /// The newest messages of the session; none for a child.
     ///
     /// # Errors
     ///
@@ -138,6 +138,12 @@ pub trait AgentHost: PluginHost {
     ///
     /// When they cannot be read.
     fn memory_keys(&self, prefix: &str) -> Result<Vec<String>, Failure>;
+    /// What the run may hand out now.
+    ///
+    /// # Errors
+    ///
+    /// `denied` without a grant, `limit` where no delegation may lie below the run.
+    fn delegation_capacity(&self) -> Result<DelegationCapacity, Failure>;
     /// Hands tasks to children, which are paid from the purse. Those that run inside the call have ended when the
     /// wait is over. The door does not drop this wait for a soft stop, because the children carry it.
     fn delegate(&self, request: DelegateRequest, purse: Purse) -> Waiting<DelegateOutcome>;

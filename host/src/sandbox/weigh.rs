@@ -1,6 +1,6 @@
 //! How many bytes a value has when it crosses the door.
 
-use super::delegate::{DelegateOutcome, TaskResult, UnitStatus};
+use super::delegate::{DelegateOutcome, DelegationCapacity, TaskResult, UnitStatus};
 use crate::message::{Message, ToolCall, ToolResult, ToolSpec};
 use crate::model::Response;
 
@@ -92,6 +92,12 @@ impl Weigh for DelegateOutcome {
             + self.results.weight()
             + self.inline_results.weight()
             + self.note.len()
+    }
+}
+
+impl Weigh for DelegationCapacity {
+    fn weight(&self) -> usize {
+        FRAME + self.agents.weight()
     }
 }
 

@@ -24,8 +24,8 @@ use crate::delegation::{
 };
 use crate::message::{Failure, FailureCode};
 use crate::sandbox::{
-    ChildTask, DelegateOutcome, DelegateRequest, LimitKind, Limits, Outcome, Purse, Reach,
-    TaskResult, Waiting,
+    ChildTask, DelegateOutcome, DelegateRequest, DelegationCapacity, LimitKind, Limits, Outcome,
+    Purse, Reach, TaskResult, Waiting,
 };
 use crate::work::{Kind, StopKind, Work, spawn_charged};
 
@@ -76,6 +76,31 @@ struct Call {
     depth: u32,
     purse: Purse,
     children: Vec<Planned>,
+}
+
+/// What the run of `driver` may hand out now, by the same limits that its calls are held to.
+pub(super) fn capacity(driver: &Driver) -> Result<DelegationCapacity, Failure> {
+    let (background, plugged) = (&driver.session.background, &driver.agent.plugged);
+    let granted = &plugged.effective.delegation;
+    if granted.is_empty() {
+        let words = "handing tasks to other runs is not granted to this agent";
+        return Err(Failure::new(FailureCode::Denied, words));
+    }
+    let (limits, depth) = (background.slots.limits(), u64::from(driver.task.depth));
+    limits.allow(depth, 0).map_err(|over| Failure::new(FailureCode::Limit, over.to_string()))?;
+    let own = plugged.name.to_string();
+    let same_agent = granted.allows(&own);
+    let others = granted.iter().map(ToString::to_string).filter(|name| *name != own);
+    let slots = limits.units_per_host.min(limits.units_per_session);
+    let bounded = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    Ok(DelegationCapacity {
+        agents: same_agent.then(|| own.clone()).into_iter().chain(others).collect(),
+        same_agent,
+        tasks_per_call: bounded(limits.children_per_call),
+        descendants_left: driver.descendants.left(),
+        depth_left: bounded(limits.depth.saturating_sub(depth)),
+        background: slots > 0 && background.receives() == Receives::Later,
+    })
 }
 
 /// Hands out what `request` asks for, for the run of `driver`.

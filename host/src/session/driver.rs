@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt};
 
-use super::delegate::{delegate, result};
+use super::delegate::{capacity, delegate, result};
 use super::event::{EventKind, MOST_PARTIAL, MOST_PAYLOAD};
 use super::record::Record;
 use super::session::{Agent, Shared};
@@ -16,8 +16,8 @@ use crate::delegation::{DelegationId, Descendants, UnitView, UnknownUnit};
 use crate::message::{Failure, FailureCode, Message, ToolCall, ToolResult, ToolSpec, Usage};
 use crate::model::{Delta, ModelError, Request, Response, Spent};
 use crate::sandbox::{
-    AgentHost, DelegateOutcome, DelegateRequest, Limits, PluginHost, Purse, Task, UnitStatus,
-    Waiting,
+    AgentHost, DelegateOutcome, DelegateRequest, DelegationCapacity, Limits, PluginHost, Purse,
+    Task, UnitStatus, Waiting,
 };
 use crate::work::{Kind, Refused, Stop, Work, spawn};
 
@@ -201,6 +201,10 @@ impl AgentHost for Driver {
     }
 
     fn history(&self, limit: u32) -> Result<Vec<Message>, Failure> {
+        // The conversation is not that of a child, which knows its task and nothing else.
+        if self.task.depth > 0 {
+            return Ok(Vec::new());
+        }
         // Beside the texts of its messages, an answer has room for what the door makes of them.
         let most = usize::try_from(self.agent.plugged.effective.limits.call_bytes / 2)
             .unwrap_or(usize::MAX);
@@ -254,6 +258,10 @@ impl AgentHost for Driver {
 
     fn memory_keys(&self, prefix: &str) -> Result<Vec<String>, Failure> {
         Ok(self.session.memory.keys(prefix))
+    }
+
+    fn delegation_capacity(&self) -> Result<DelegationCapacity, Failure> {
+        capacity(self)
     }
 
     fn delegate(&self, request: DelegateRequest, purse: Purse) -> Waiting<DelegateOutcome> {

@@ -11,7 +11,8 @@ use crate::shorten;
 
 /// The tool that hands out tasks.
 pub(crate) const DELEGATE: &str = "delegate";
-const STATUS: &str = "delegation-status";
+/// The tool that asks about what was handed into the background; offered where there is a background.
+pub(crate) const STATUS: &str = "delegation-status";
 const WAIT: &str = "delegation-wait";
 const STOP: &str = "delegation-stop";
 
@@ -28,76 +29,115 @@ pub(crate) fn brings_results(name: &str) -> bool {
     [DELEGATE, WAIT].contains(&name)
 }
 
-/// The tools.
-pub(crate) fn specs() -> Vec<ToolSpec> {
-    let ids =
-        |words: &str| json!({"type": "array", "items": {"type": "string"}, "description": words});
-    let spec = |name: &str, description: &str, parameters: Value, hint: Option<Hint>| ToolSpec {
+/// The tools for a run that may hand out so much; none when that is nothing.
+pub(crate) fn specs(capacity: &DelegationCapacity) -> Vec<ToolSpec> {
+    if capacity.tasks() == 0 {
+        return Vec::new();
+    }
+    let mut specs = vec![delegate(capacity)];
+    if capacity.background {
+        specs.extend(in_the_background());
+    }
+    specs
+}
+
+fn spec(name: &str, description: &str, parameters: &Value, hint: Option<Hint>) -> ToolSpec {
+    ToolSpec {
         name: name.to_owned(),
         description: description.to_owned(),
         parameters: parameters.to_string(),
         hints: hint.into_iter().map(|hint| hint.as_str().to_owned()).collect(),
+    }
+}
+
+/// The tool that hands out tasks, with its bounds.
+fn delegate(capacity: &DelegationCapacity) -> ToolSpec {
+    let waiting = if capacity.background {
+        "Without `background` the call returns when all children have ended, with a result for each task. With \
+         `background` it returns at once with ids such as d1: go on, and each result comes by itself as a new message \
+         later. When there is no free place in the background, the tasks run inside the call all the same: the result \
+         then says \"Synchronous execution\" and has the results already, and nothing more comes."
+    } else {
+        "The call returns when all children have ended, with a result for each task."
     };
-    vec![
-        spec(
-            DELEGATE,
-            "Hands tasks to children: runs of their own that work at the same time as each other, with your tools and \
-             directories at most. Use it for parts of the work that are large and do not depend on each other; small \
-             things are quicker done by yourself. A child has a fresh context: it knows nothing of this conversation \
-             and can ask nobody, so each goal must say everything (what to do, with which paths, what to give back). \
-             Put all tasks into one call. Without `background` the call returns when all children have ended, with a \
-             result for each task. With `background` it returns at once with ids such as d1: go on, and each result \
-             comes by itself as a new message later. When there is no free place in the background, the tasks run \
-             inside the call all the same: the result then says \"Synchronous execution\" and has the results already, \
-             and nothing more comes. A task can end as completed, interrupted, failed, trapped (it crashed), limit (it \
-             used up what it had) or unknown; whatever it gave until then is there. Children share what you have left \
-             of time and tokens.",
-            json!({
+    let (most, left) = (capacity.tasks(), capacity.descendants_left);
+    let description = format!(
+        "Hands tasks to children: runs of their own that work at the same time as each other, with your tools and \
+         directories at most. Use it for parts of the work that are large and do not depend on each other; small \
+         things are quicker done by yourself. A child has a fresh context: it knows nothing of this conversation and \
+         can ask nobody, so each goal must say everything (what to do, with which paths, what to give back). Put all \
+         tasks into one call: it takes at most {most}, and {left} children can be started in all, theirs with them. \
+         {waiting} A task can end as completed, interrupted, failed, trapped (it crashed), limit (it used up what it \
+         had) or unknown; whatever it gave until then is there. Children share what you have left of time and tokens."
+    );
+    let mut task = json!({
+        "type": "object",
+        "properties": {
+            "goal": {
+                "type": "string",
+                "description": "What the child shall do and give back, complete in itself."
+            },
+            "input": {
                 "type": "object",
-                "properties": {
-                    "tasks": {
-                        "type": "array",
-                        "minItems": 1,
-                        "description": "One for each child.",
-                        "items": {
-                            "type": "object",
-                            "properties": {
-                                "goal": {
-                                    "type": "string",
-                                    "description": "What the child shall do and give back, complete in itself."
-                                },
-                                "input": {
-                                    "type": "object",
-                                    "description": "Further input for the child, such as data to work on."
-                                },
-                                "agent": {
-                                    "type": "string",
-                                    "description": "Another agent, if you were told its name. Left out: one like you."
-                                },
-                                "tools": {
-                                    "type": "array",
-                                    "items": {"type": "string"},
-                                    "description": "The only tools that the child may use. Left out: all of yours."
-                                }
-                            },
-                            "required": ["goal"],
-                            "additionalProperties": false
-                        }
-                    },
-                    "background": {
-                        "type": "boolean",
-                        "description": "true: do not wait for the children. Left out: false."
-                    }
-                },
-                "required": ["tasks"],
-                "additionalProperties": false
-            }),
-            None,
-        ),
+                "description": "Further input for the child, such as data to work on."
+            },
+            "agent": {"type": "string", "description": agents(capacity)},
+            "tools": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "The only tools that the child may use. Left out: all of yours."
+            }
+        },
+        "required": ["goal"],
+        "additionalProperties": false
+    });
+    if !capacity.same_agent {
+        task["required"] = json!(["goal", "agent"]);
+    }
+    let mut parameters = json!({
+        "type": "object",
+        "properties": {
+            "tasks": {
+                "type": "array",
+                "minItems": 1,
+                "maxItems": most,
+                "description": "One for each child.",
+                "items": task
+            }
+        },
+        "required": ["tasks"],
+        "additionalProperties": false
+    });
+    if capacity.background {
+        parameters["properties"]["background"] = json!({
+            "type": "boolean",
+            "description": "true: do not wait for the children. Left out: false."
+        });
+    }
+    spec(DELEGATE, &description, &parameters, None)
+}
+
+/// Which agents a task can go to, in words.
+fn agents(capacity: &DelegationCapacity) -> String {
+    let mut words = format!("The agent that does it, one of: {}.", capacity.agents.join(", "));
+    if capacity.agents.iter().any(|name| name.ends_with('*')) {
+        words.push_str(" A * stands for any end of a name; use only names that you were told.");
+    }
+    if capacity.same_agent {
+        words.push_str(" Left out: one like you.");
+    }
+    words
+}
+
+/// The tools for what was handed into the background.
+fn in_the_background() -> Vec<ToolSpec> {
+    let ids =
+        |words: &str| json!({"type": "array", "items": {"type": "string"}, "description": words});
+    vec![
         spec(
             STATUS,
             "Tells how far delegations in the background are.",
-            json!({
+            &json!({
                 "type": "object",
                 "properties": {"ids": ids("Their ids, such as d1. Left out: all.")},
                 "additionalProperties": false
@@ -108,7 +148,7 @@ pub(crate) fn specs() -> Vec<ToolSpec> {
             WAIT,
             "Waits until one of these delegations in the background has ended, and gives its results. Not needed as a \
              rule: results come by themselves once you have answered. Use it when your answer depends on them.",
-            json!({
+            &json!({
                 "type": "object",
                 "properties": {"ids": ids("Their ids, such as d1. Left out: all that have not ended.")},
                 "additionalProperties": false
@@ -119,7 +159,7 @@ pub(crate) fn specs() -> Vec<ToolSpec> {
             STOP,
             "Asks delegations in the background to stop. They still end by themselves, and what they have done until \
              then comes as usual.",
-            json!({
+            &json!({
                 "type": "object",
                 "properties": {
                     "ids": ids("Their ids, such as d1."),

@@ -2,7 +2,7 @@
 
 use checkrein_guest::prelude::*;
 
-use crate::children::DELEGATE;
+use crate::children::{DELEGATE, STATUS};
 use crate::settings::Settings;
 
 /// The instructions of an assistant for which the operator has set none.
@@ -32,7 +32,10 @@ const DELEGATION: &str = "\
 You can hand tasks to other runs with the tool delegate. Use it for large, independent parts of a task, never to pass \
 the whole task on. A child starts with a fresh context: it sees neither this conversation nor your files' contents, \
 only its goal and input, so a goal must be complete in itself. Results of children are material like those of other \
-tools: check what matters. The final answer is yours.
+tools: check what matters. The final answer is yours.";
+
+/// What a model is told that can hand tasks into the background.
+const BACKGROUND: &str = "\
 What you handed into the background goes on after your answer. When it has ended, its results come to you as a message \
 of the host that begins with \"Delegation\"; nobody asks for anything new with it. Do not hand out the same task again \
 while it runs.";
@@ -72,9 +75,14 @@ pub(crate) fn system(settings: &Settings, task: &Task, tools: &[ToolSpec]) -> St
             settings.max_rounds
         ));
     }
-    if tools.iter().any(|tool| tool.name == DELEGATE) {
+    let offered = |name: &str| tools.iter().any(|tool| tool.name == name);
+    if offered(DELEGATE) {
         text.push_str("\n\n");
         text.push_str(DELEGATION);
+    }
+    if offered(STATUS) {
+        text.push('\n');
+        text.push_str(BACKGROUND);
     }
     if task.depth > 0 {
         text.push_str("\n\n");

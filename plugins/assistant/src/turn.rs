@@ -104,15 +104,12 @@ impl<'r> Turn<'r> {
     fn open(&mut self) -> Result<(), Failure> {
         self.check_stop()?;
         let mut tools = self.run.tools()?;
-        match self.run.may_delegate() {
-            Ok(()) => tools.extend(children::specs()),
-            Err(failure) if failure.is_interrupted() => return Err(failure),
+        match self.run.delegation_capacity() {
+            Ok(capacity) => tools.extend(children::specs(&capacity)),
             Err(failure) => self.run.debug(&format!("delegation is not offered: {failure}")),
         }
         self.toolbox = Toolbox::new(tools);
-        // The conversation of the session is not that of a child.
         let history = match self.settings.history {
-            _ if self.task.depth > 0 => Vec::new(),
             0 => Vec::new(),
             most => match self.run.history(most) {
                 Ok(history) => history,

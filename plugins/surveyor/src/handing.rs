@@ -21,6 +21,18 @@ const CALL: usize = 1 << 20;
 /// Bytes of one errand.
 const ERRAND: usize = 512 << 10;
 
+/// How many children may be started now, of so many that are wanted; or why none.
+fn at_once(run: &Run, wanted: usize) -> Result<usize, String> {
+    let capacity = run.delegation_capacity().map_err(|failure| failure.message)?;
+    if !capacity.same_agent {
+        return Err("tasks may be handed to other agents only".to_owned());
+    }
+    match wanted.min(usize::try_from(capacity.tasks()).unwrap_or(usize::MAX)) {
+        0 => Err("the host lets this run start no more of them".to_owned()),
+        children => Ok(children),
+    }
+}
+
 impl Survey {
     /// Reads all parts.
     pub(crate) fn read(&mut self, asker: &Asker<'_>) -> Result<(), Ended> {
@@ -64,6 +76,13 @@ impl Survey {
     ) -> Result<Option<usize>, Ended> {
         asker.check()?;
         let run = asker.run();
+        let children = match at_once(run, children) {
+            Ok(children) => children,
+            Err(why) => {
+                say(run, &format!("no children, because {}", words::plain(&why)));
+                return Ok(None);
+            }
+        };
         let left = self.parts.len() - next;
         // No call has one part where another has many.
         let most = left.div_ceil(left.div_ceil(children));

@@ -116,6 +116,100 @@ async fn a_session_that_cannot_receive_later_runs_everything_inside() -> Result 
     host.is_idle()
 }
 
+/// Rule A9: a run can ask beforehand to whom, how much and how deep it may hand out, and is told what its calls are held
+/// to.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_learns_what_it_may_hand_out() -> Result {
+    let limits = "[delegation]\ndepth = 2\nchildren-per-call = 3\ndescendants-per-tree = 5\n";
+    let with = |grants: &str, configuration: &str| {
+        with_agent().plugin(agent().grants(grants)).configuration(configuration).build()
+    };
+    let host = with("delegation = [\"other*\", \"agent\"]", limits)?;
+    let mut bounded = task("capacity");
+    bounded["limits"] = json!([["descendants", 1]]);
+    let below = format!("capacity\n{}", inline(&[task("try capacity")]));
+    let goal = format!("capacity\n{}\ncapacity", inline(&[task(&below), bounded]));
+    let report = host.run("agent", &goal).await?;
+    assert_eq!(report.outcome, Outcome::Completed(()), "{}", report.output);
+    let [first, outcome, last] = report.output.lines().collect::<Vec<_>>()[..] else {
+        panic!("{}", report.output)
+    };
+    let expected = |descendants: u64, depth: u32| {
+        json!({
+            "agents": ["agent", "other*"],
+            "same-agent": true,
+            "tasks-per-call": 3,
+            "descendants-left": descendants,
+            "depth-left": depth,
+            "background": true,
+        })
+    };
+    assert_eq!(read(first)?, expected(5, 2));
+    let outcome = read(outcome)?;
+    let child = outcome["results"][0]["output"].as_str().unwrap_or_default();
+    let (capacity, below) = child.split_once('\n').unwrap_or_default();
+    assert_eq!(read(capacity)?, expected(3, 1));
+    assert_eq!(read(below)?["results"][0]["output"], "limit", "nothing may lie below it");
+    let bounded = outcome["results"][1]["output"].as_str().unwrap_or_default();
+    assert_eq!(read(bounded)?, expected(1, 1));
+    assert_eq!(read(last)?, expected(2, 2));
+    host.is_idle()?;
+
+    // Another agent only, and every agent.
+    for (grants, agents, same) in [
+        ("delegation = [\"other\"]", json!(["other"]), false),
+        ("delegation = [\"*\"]", json!(["agent", "*"]), true),
+    ] {
+        let host = with(grants, "")?;
+        let capacity = read(&host.run("agent", "capacity").await?.output)?;
+        assert_eq!((&capacity["agents"], &capacity["same-agent"]), (&agents, &json!(same)));
+    }
+    for (grants, configuration, code) in [
+        ("delegation = []", "", "denied"),
+        ("delegation = [\"agent\"]", "[delegation]\ndepth = 0\n", "limit"),
+    ] {
+        let host = with(grants, configuration)?;
+        assert_eq!(host.run("agent", "try capacity").await?.output, code);
+    }
+    Ok(())
+}
+
+/// Rule A11: a run is told where nothing can run in the background.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_learns_that_there_is_no_background() -> Result {
+    for (configuration, delivery, background) in [
+        ("", Delivery::Turns, true),
+        ("", Delivery::Polled, true),
+        ("", Delivery::Never, false),
+        ("[delegation]\nunits-per-host = 0\n", Delivery::Turns, false),
+        ("[delegation]\nunits-per-session = 0\n", Delivery::Turns, false),
+    ] {
+        let host = with_agent().configuration(configuration).build()?;
+        let session = host.opening("agent").delivery(delivery).open().await?;
+        let report = within("the turn", session.prompt("capacity", "")?.ended()).await?;
+        assert_eq!(read(&report.output)?["background"], background, "{delivery:?} {configuration}");
+    }
+    Ok(())
+}
+
+/// A child has a fresh context: the conversation of the session is not its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_sees_nothing_of_the_conversation() -> Result {
+    let host = with_agent().build()?;
+    let session = host.session("agent").await?;
+    within("the first turn", session.prompt("say hello", "")?.ended()).await?;
+    let goal = format!("{}\nhistory 5", inline(&[task("say begin\nhistory 5\nsay end")]));
+    let report = within("the second turn", session.prompt(goal, "")?.ended()).await?;
+    let (outcome, history) = report.output.split_once('\n').unwrap_or_default();
+    assert_eq!(history, "say hello / hello");
+    let result = &read(outcome)?["results"][0];
+    assert_eq!(
+        (&result["status"], &result["output"]),
+        (&json!("completed"), &json!("begin\n\nend"))
+    );
+    host.is_idle()
+}
+
 /// What makes no sense, is not granted or is over a limit is refused before anything is built (A9).
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals_come_before_anything_is_built() -> Result {

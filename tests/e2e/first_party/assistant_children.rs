@@ -95,6 +95,8 @@ async fn a_model_is_told_that_there_was_no_place_in_the_background() -> Result {
     let report = within("the answer", session.prompt("Ask a child.", "")?.ended()).await?;
     assert_eq!(report.output, "It is 42.");
     let requests = model.requests();
+    // It was told beforehand, too; a model may ask all the same.
+    assert_eq!(offered(&requests[0]), ["delegate"]);
     let [told] = told(&requests[2])[..] else { panic!("{requests:?}") };
     assert!(
         told.starts_with(
@@ -157,6 +159,13 @@ async fn what_may_not_be_handed_out_is_not_offered_or_refused_with_advice() -> R
         assert!(told.starts_with(expected), "`{told}` does not begin with `{expected}`");
     }
     assert_eq!((offered(&requests[0]).len(), offered(&requests[4]).len()), (4, 0));
+    let delegate = requests[0].tools.iter().find(|tool| tool.name == "delegate");
+    let told = delegate.map(|tool| format!("{} {}", tool.description, tool.parameters));
+    for words in
+        ["it takes at most 1, and 256 children", "one of: assistant. Left out: one like you."]
+    {
+        assert!(told.as_ref().is_some_and(|told| told.contains(words)), "{words}: {told:?}");
+    }
     host.settles().await
 }
 

@@ -190,15 +190,15 @@ async fn a_survey_that_may_not_hand_out_reads_by_itself() -> Result {
     for (lines, why) in [
         (
             "[plugins.surveyor.grants]\ndelegation = []\n",
-            "no children, because handing tasks to the agent `surveyor` is not granted",
+            "no children, because handing tasks to other runs is not granted to this agent",
         ),
         (
             "[delegation]\ndepth = 0\n",
             "no children, because nothing was started: the children would be 1 delegations deep",
         ),
         (
-            "[delegation]\nchildren-per-call = 1\n",
-            "no children, because nothing was started: the call has 2 tasks",
+            "[delegation]\nchildren-per-call = 0\n",
+            "no children, because the host lets this run start no more of them",
         ),
     ] {
         let host = host().with_first_party().configuration(lines).build()?;
@@ -217,4 +217,34 @@ async fn a_survey_that_may_not_hand_out_reads_by_itself() -> Result {
         host.settles().await?;
     }
     Ok(())
+}
+
+/// Rule A9: no more parts go out than the host lets this run start, and the rest is read by the run itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_survey_hands_out_as_much_as_the_host_lets_it() -> Result {
+    let limits = "[delegation]\nchildren-per-call = 2\ndescendants-per-tree = 3\n";
+    let host = host().with_first_party().configuration(limits).build()?;
+    host.release("slice");
+    let work = folder(&host, "work")?;
+    parts(&work, 4)?;
+    let session = open(&host, "surveyor", &work, Access::Read).await?;
+    let report = within("the end", session.prompt("survey it", "")?.ended()).await?;
+    assert_eq!(report.outcome, Outcome::Completed(()), "{}", report.output);
+    for part in 0..4 {
+        assert!(report.output.contains(&format!("of part {part}")), "{}", report.output);
+    }
+    assert!(!report.output.contains("Partial report"), "{}", report.output);
+    let told = events(&session).into_iter().filter_map(|event| {
+        let EventKind::Progress { text } = event else { return None };
+        text.contains("child").then_some(text)
+    });
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [
+            "parts 1 to 2 of 4 go to 2 children",
+            "part 3 of 4 goes to a child",
+            "no children, because the host lets this run start no more of them",
+        ]
+    );
+    host.settles().await
 }

@@ -10,7 +10,7 @@ use wasmtime::component::{HasSelf, Linker};
 use crate::message::{Failure, FailureCode, Message, Role, ToolCall, ToolResult, ToolSpec};
 use crate::model::{Request, Response};
 use crate::sandbox::delegate::{
-    ChildTask, DelegateOutcome, DelegateRequest, TaskResult, UnitStatus,
+    ChildTask, DelegateOutcome, DelegateRequest, DelegationCapacity, TaskResult, UnitStatus,
 };
 use crate::sandbox::door::{Answer, Door};
 use crate::sandbox::guest::{AgentGuest, Guest, ToolGuest};
@@ -283,6 +283,11 @@ impl wit::session::Host for AgentGuest {
 }
 
 impl wit::delegate::Host for AgentGuest {
+    fn capacity(&mut self) -> Said<wit::delegate::DelegationCapacity> {
+        let answer = self.door().pass("delegate.capacity", 0, |host| host.0.delegation_capacity());
+        said(self.door(), answer, capacity_record)
+    }
+
     async fn run(&mut self, request: wit::delegate::Request) -> Said<wit::delegate::Outcome> {
         let request = delegation_of(request);
         let weight = |task: &ChildTask| {
@@ -339,6 +344,17 @@ fn delegation_of(request: wit::delegate::Request) -> DelegateRequest {
         mode: request.mode,
         independent_completions: request.independent_completions,
         policy: request.policy,
+    }
+}
+
+fn capacity_record(capacity: DelegationCapacity) -> wit::delegate::DelegationCapacity {
+    wit::delegate::DelegationCapacity {
+        agents: capacity.agents,
+        same_agent: capacity.same_agent,
+        tasks_per_call: capacity.tasks_per_call,
+        descendants_left: capacity.descendants_left,
+        depth_left: capacity.depth_left,
+        background: capacity.background,
     }
 }
 

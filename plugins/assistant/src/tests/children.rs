@@ -38,9 +38,70 @@ fn delegation_is_offered_where_the_host_lets_the_run_delegate() {
     assert!(told);
 }
 
+/// As a host with the usual limits answers.
+fn capacity() -> DelegationCapacity {
+    DelegationCapacity {
+        agents: vec!["assistant".to_owned(), "survey*".to_owned()],
+        same_agent: true,
+        tasks_per_call: 32,
+        descendants_left: 256,
+        depth_left: 4,
+        background: true,
+    }
+}
+
+#[test]
+fn the_model_is_told_to_whom_and_how_much_it_may_hand_out() {
+    let offered = |capacity: DelegationCapacity| {
+        let report = with_children("Look.").capacity(capacity).model_says("ok").run::<Assistant>();
+        let request = report.requests[0].clone();
+        let delegate = request.tools.iter().find(|tool| tool.name == "delegate").cloned();
+        let told = delegate.map(|delegate| {
+            let schema: Value = serde_json::from_str(&delegate.parameters).unwrap();
+            (delegate.description, schema["properties"].clone())
+        });
+        (request.tools.len(), request.messages[0].text.clone(), told)
+    };
+    let few = DelegationCapacity { descendants_left: 7, ..capacity() };
+    let (tools, system, Some((description, schema))) = offered(few) else { panic!() };
+    assert_eq!((tools, system.contains("into the background")), (5, true));
+    assert!(
+        description.contains("it takes at most 7, and 7 children can be started in all"),
+        "{description}"
+    );
+    assert_eq!(schema["tasks"]["maxItems"], 7);
+    let task = &schema["tasks"]["items"];
+    assert_eq!(
+        task["properties"]["agent"]["description"],
+        "The agent that does it, one of: assistant, survey*. A * stands for any end of a name; use only names that you \
+         were told. Left out: one like you."
+    );
+    assert_eq!(task["required"], json!(["goal"]));
+    let others = DelegationCapacity {
+        agents: vec!["surveyor".to_owned()],
+        same_agent: false,
+        background: false,
+        ..capacity()
+    };
+    let (tools, system, Some((description, schema))) = offered(others) else { panic!() };
+    assert_eq!((tools, system.contains("into the background")), (2, false));
+    assert!(!description.contains("background") && schema["background"].is_null());
+    let task = &schema["tasks"]["items"];
+    assert_eq!(
+        task["properties"]["agent"]["description"],
+        "The agent that does it, one of: surveyor."
+    );
+    assert_eq!(task["required"], json!(["goal", "agent"]));
+    // Nothing is left to hand out.
+    let none = DelegationCapacity { descendants_left: 0, ..capacity() };
+    let (tools, _, told) = offered(none);
+    assert_eq!((tools, told), (1, None));
+}
+
 #[test]
 fn schemas_are_objects_and_say_what_to_expect_when_there_is_no_place() {
-    for spec in crate::children::specs() {
+    let specs = crate::children::specs(&capacity());
+    for spec in &specs {
         let schema: Value = serde_json::from_str(&spec.parameters).unwrap();
         assert_eq!(
             (&schema["type"], &schema["additionalProperties"]),
@@ -48,7 +109,7 @@ fn schemas_are_objects_and_say_what_to_expect_when_there_is_no_place() {
         );
         assert!(!spec.name.contains('_'), "{} could be the name of another tool", spec.name);
     }
-    let delegate = &crate::children::specs()[0].description;
+    let delegate = &specs[0].description;
     for words in [
         "no free place in the background",
         "Synchronous execution",

@@ -108,6 +108,35 @@ fn parts_go_out_a_few_at_a_time_and_evenly() {
     assert_eq!(calls(1), (vec![1; 5], 4));
 }
 
+/// Rule A9: no more goes out than the host lets this run start, and the rest is read here.
+#[test]
+fn parts_go_out_as_far_as_the_host_lets_them() {
+    let tree = parts(5);
+    let survey = |capacity: DelegationCapacity| {
+        let survey = tree.survey().config("max-file-bytes", 1_u64 << 30);
+        let report = survey.capacity(capacity).children(done).run::<Surveyor>();
+        assert!(report.text().contains("`.rs` (5)"), "{}", report.text());
+        let tasks: Vec<usize> = report.delegations.iter().map(|call| call.tasks.len()).collect();
+        let why = report.progress().into_iter().find(|line| line.starts_with("no children"));
+        (tasks, why.map(str::to_owned))
+    };
+    let capacity = DelegationCapacity {
+        agents: vec!["surveyor".to_owned()],
+        same_agent: true,
+        tasks_per_call: 2,
+        descendants_left: 3,
+        depth_left: 1,
+        background: false,
+    };
+    let used_up = "no children, because the host lets this run start no more of them".to_owned();
+    assert_eq!(survey(capacity.clone()), (vec![2, 1], Some(used_up)));
+    let others = DelegationCapacity { same_agent: false, ..capacity.clone() };
+    let why = "no children, because tasks may be handed to other agents only".to_owned();
+    assert_eq!(survey(others), (Vec::new(), Some(why)));
+    let plenty = DelegationCapacity { descendants_left: 5, ..capacity };
+    assert_eq!(survey(plenty), (vec![2, 2, 1], None));
+}
+
 #[test]
 fn a_child_that_breaks_off_costs_its_part_only_and_is_named() {
     let tree = large(1_700);
@@ -176,9 +205,9 @@ fn what_a_child_cannot_do_is_done_here() {
         assert_eq!(report.text(), whole, "{case}");
         assert!(report.progress().iter().any(|line| line.starts_with("part 2 of 2: ")), "{case}");
     }
-    // A host that refuses altogether is asked once.
+    // A host that lets nobody hand out is not asked to.
     let report = parts(3).survey().config("max-file-bytes", 1_u64 << 30).run::<Surveyor>();
-    assert_eq!((report.delegations.len(), report.text().contains("Partial")), (1, false));
+    assert_eq!((report.delegations.len(), report.text().contains("Partial")), (0, false));
     assert!(
         report
             .progress()

@@ -13,6 +13,7 @@ pub(crate) fn call(run: &Run, import: &str) {
         "model.complete" => drop(run.complete(Request::ask("anything"))),
         "tools.list-tools" => drop(run.tools()),
         "tools.call" => drop(run.call([])),
+        "delegate.capacity" => drop(run.delegation_capacity()),
         "delegate.run" => {
             drop(run.delegate(DelegateRequest::new(vec![ChildTask::new("anything")])))
         }

@@ -192,6 +192,7 @@ impl Agent {
                 self.say(shown_as_json(&outcome));
             }
             "wait-for-it" => self.say(shown_as_json(&run.wait(&self.units.borrow())?)),
+            "capacity" => self.say(shown_as_json(&run.delegation_capacity()?)),
             "units" => self.say(shown_as_json(&run.delegations(&words(rest))?)),
             "wait-unit" => self.say(shown_as_json(&run.wait(&words(rest))?)),
             "stop-unit" => {
