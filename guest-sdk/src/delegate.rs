@@ -197,7 +197,7 @@ impl DelegationCapacity {
 pub struct UnitStatus {
     /// The delegation id.
     pub id: String,
-    /// `queued`, `running`, `completed` or `interrupted`.
+    /// `queued`, `running`, `completed`, `interrupted` or `unknown` (the host lost it).
     pub state: String,
     /// Results of the children that have ended.
     pub results: Vec<TaskResult>,

@@ -136,9 +136,9 @@ fn admissions(control: &Runtime, units: u32) -> Duration {
     let start = Instant::now();
     control.block_on(async {
         for child in children {
-            match call.submit(vec![child]).await {
-                Admission::Accepted(unit) => accepted.push(unit),
-                Admission::Rejected(rejected) => panic!("{:?}", rejected.reason),
+            // One that is not is missed below.
+            if let Admission::Accepted(unit) = call.submit(vec![child]).await {
+                accepted.push(unit);
             }
         }
     });

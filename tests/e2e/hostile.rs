@@ -387,9 +387,9 @@ async fn a_guest_that_returns_to_a_run_that_was_stopped() -> Result {
 }
 
 /// An agent that compiles for minutes: compiling is quadratic in the size of a function.
-fn compilation_bomb() -> Result<Plugin> {
+pub(crate) fn compilation_bomb(name: &str) -> Result<Plugin> {
     let loops = "(loop $l (br_if $l (i32.eqz (i32.load (i32.const 4)))))\n".repeat(40_000);
-    Ok(Plugin::agent("agent", wat("agent", &[("RUN", &loops)])?))
+    Ok(Plugin::agent(name, wat("agent", &[("RUN", &loops)])?))
 }
 
 /// Rules W3 and D3: compiling is work like any other. A stop ends it, and so does the end of the host.
@@ -397,7 +397,7 @@ fn compilation_bomb() -> Result<Plugin> {
 async fn a_compilation_without_an_end_is_stopped() -> Result {
     for shuts_down in [false, true] {
         let patient = "[compile]\ntime = \"10m\"\nmemory = \"8GiB\"";
-        let host = crowd_with(compilation_bomb()?).configuration(patient).build()?;
+        let host = crowd_with(compilation_bomb("agent")?).configuration(patient).build()?;
         let beside = Beside::start(&host).await?;
         let opening = tokio::spawn(host.opening("agent").open());
         let mut compiling = None;
@@ -425,7 +425,7 @@ async fn a_compilation_without_an_end_is_stopped() -> Result {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_component_that_takes_for_ever_to_compile() -> Result {
-    let host = crowd_with(compilation_bomb()?)
+    let host = crowd_with(compilation_bomb("agent")?)
         .configuration("[compile]\ntime = \"2s\"\nmemory = \"1GiB\"")
         .build()?;
     // It ran out of time or of memory, whichever came first.

@@ -205,8 +205,8 @@ pub unsafe fn __post_return_call<T_: Guest>(arg0: *mut u8,) { unsafe {
   }
 } }
 pub trait Guest {
-  /// The tools in this component: at most 128 of them and 1 MiB in all. Called without any grant, and once for
-  /// each version of the component.
+  /// The tools in this component: at most 128 of them and 1 MiB in all. Called without any grant, whenever
+  /// a session is opened that may call them; the answer must be the same each time.
   #[allow(async_fn_in_trait)]
   fn describe() -> _rt::Vec::<ToolSpec>;
   /// Calls one of them. The arguments are a JSON object that fits the tool's schema.

@@ -101,6 +101,20 @@ impl Completions {
         ids.iter().map(|id| book.view(*id)).collect()
     }
 
+    /// How many bytes of text [`status`](Completions::status) would give.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownUnit`] for a name that this session does not own.
+    pub fn weight(&self, ids: &[DelegationId]) -> Result<usize, UnknownUnit> {
+        let book = self.lock();
+        if ids.is_empty() {
+            let ended = book.pending.iter().map(|completion| weight(&completion.entries));
+            return Ok(book.open.values().map(|open| open.progress.weight()).chain(ended).sum());
+        }
+        ids.iter().map(|id| book.weight(*id)).sum()
+    }
+
     /// Waits until one of those units has ended, and says how. Acknowledges nothing.
     ///
     /// # Errors
@@ -117,8 +131,14 @@ impl Completions {
             if ids.is_empty() {
                 return Err(UnknownUnit { id: None });
             }
-            let views = self.status(ids)?;
-            match views.into_iter().find(|view| view.state.is_terminal()) {
+            let ended = {
+                let book = self.lock();
+                let states = ids.iter().map(|id| Ok((*id, book.state(*id)?)));
+                let states: Vec<(DelegationId, UnitState)> = states.collect::<Result<_, _>>()?;
+                let ended = states.into_iter().find(|(_, state)| state.is_terminal());
+                ended.map(|(id, _)| book.view(id)).transpose()?
+            };
+            match ended {
                 Some(view) => return Ok(view),
                 None => changed.await,
             }
@@ -140,7 +160,7 @@ impl Completions {
         let targets: Vec<(Option<WorkId>, Arc<Progress>)> = {
             let book = self.lock();
             for id in ids {
-                book.view(*id)?;
+                book.state(*id)?;
             }
             let open = ids.iter().filter_map(|id| book.open.get(id));
             open.map(|open| (open.work, Arc::clone(&open.progress))).collect()
@@ -200,6 +220,23 @@ impl fmt::Debug for Completions {
 }
 
 impl Book {
+    fn state(&self, id: DelegationId) -> Result<UnitState, UnknownUnit> {
+        if let Some(open) = self.open.get(&id) {
+            return Ok(open.state());
+        }
+        let ended = self.pending.iter().find(|completion| completion.id == id);
+        let ended = ended.map(|completion| completion.status);
+        let read = || self.read.iter().find(|(read, _)| *read == id).map(|(_, status)| *status);
+        ended.or_else(read).map(UnitState::from).ok_or(UnknownUnit { id: Some(id) })
+    }
+
+    fn weight(&self, id: DelegationId) -> Result<usize, UnknownUnit> {
+        self.state(id)?;
+        let open = self.open.get(&id).map(|open| open.progress.weight());
+        let ended = || self.pending.iter().find(|completion| completion.id == id);
+        Ok(open.or_else(|| ended().map(|completion| weight(&completion.entries))).unwrap_or(0))
+    }
+
     fn view(&self, id: DelegationId) -> Result<UnitView, UnknownUnit> {
         if let Some(open) = self.open.get(&id) {
             return Ok(open.view(id));
@@ -213,10 +250,18 @@ impl Book {
     }
 }
 
+/// Bytes of the texts of entries.
+fn weight(entries: &[TaskOutcome]) -> usize {
+    entries.iter().map(|entry| entry.output.len() + entry.detail.len()).sum()
+}
+
 impl Open {
     fn view(&self, id: DelegationId) -> UnitView {
-        let state = if self.work.is_some() { UnitState::Running } else { UnitState::Queued };
-        UnitView { id, state, entries: self.progress.so_far() }
+        UnitView { id, state: self.state(), entries: self.progress.so_far() }
+    }
+
+    fn state(&self) -> UnitState {
+        if self.work.is_some() { UnitState::Running } else { UnitState::Queued }
     }
 }
 
@@ -294,6 +339,11 @@ impl Progress {
 
     pub(super) fn signals(&self) -> Vec<StopSignal> {
         self.lock().iter().map(|seat| seat.signal.clone()).collect()
+    }
+
+    fn weight(&self) -> usize {
+        let texts = |outcome: &TaskOutcome| outcome.output.len() + outcome.detail.len();
+        self.lock().iter().filter_map(|seat| seat.outcome.as_ref()).map(texts).sum()
     }
 
     fn so_far(&self) -> Vec<TaskOutcome> {

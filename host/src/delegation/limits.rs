@@ -131,6 +131,15 @@ impl Descendants {
         above.as_ref().map_or(own, |above| own.min(above.left()))
     }
 
+    /// That many runs were claimed as started and will never be.
+    pub fn give_back(&self, runs: u64) {
+        let Count { started, above, .. } = &*self.count;
+        started.fetch_sub(runs, Ordering::SeqCst);
+        if let Some(above) = above {
+            above.give_back(runs);
+        }
+    }
+
     /// Claims places for that many runs, all or none.
     ///
     /// # Errors
@@ -268,5 +277,7 @@ mod tests {
         assert!(other.claim(4).is_err());
         other.claim(3).unwrap().started();
         assert_eq!((root.left(), one.left()), (0, 0));
+        one.give_back(1);
+        assert_eq!((root.left(), one.left(), other.left()), (1, 1, 1));
     }
 }

@@ -129,14 +129,21 @@ impl Effective {
             let access = parent.directories.iter().find(same)?.access.min(own.access);
             Some(Directory { access, ..own.clone() })
         });
-        let meets = |own| parent.network.iter().filter_map(move |above| hosts::meet(own, above));
+        let mut network: Vec<Endpoint> = Vec::new();
+        for own in &self.network {
+            for part in parent.network.iter().filter_map(|above| hosts::meet(own, above)) {
+                if !network.contains(&part) {
+                    network.push(part);
+                }
+            }
+        }
         let secret = |(name, source): &(&SecretName, &SecretSource)| {
             parent.secrets.get(*name) == Some(*source)
         };
         let secrets = self.secrets.iter().filter(secret);
         Effective {
             directories: directories.collect(),
-            network: self.network.iter().flat_map(meets).collect(),
+            network,
             environment: self
                 .environment
                 .iter()

@@ -243,7 +243,7 @@ impl<H: Above> Door<H> {
     }
 
     /// A call that hands work to others, which carry every stop of this run themselves. A soft stop ends them and so
-    /// the call, which says what became of them; one that came before ends the call before it begins.
+    /// the call, which says what became of them; one that comes before there are any is told in its place.
     pub(super) async fn see_through<T: Weigh>(
         &self,
         call: &'static str,
@@ -260,6 +260,9 @@ impl<H: Above> Door<H> {
         scope.work.set_activity(Some(Activity { what: call, detail, since: Some(Instant::now()) }));
         let answer = waiting.await;
         scope.work.set_activity(None);
+        if answer.as_ref().is_err_and(|failure| failure.code == FailureCode::Interrupted) {
+            scope.observed.store(true, Ordering::Relaxed);
+        }
         scope.leave(call, answer)
     }
 

@@ -238,7 +238,8 @@ fn govern<H: Above>(store: &mut Store<Guest<H>>, scope: &Scope) -> wasmtime::Res
                     scope.meter.set_fuel_left(left);
                 }
             }
-            CallHook::ReturningFromHost => {
+            // A guest's code is also entered inside a host call, to allocate what the host has for it.
+            CallHook::CallingWasm | CallHook::ReturningFromHost => {
                 let meter = &context.data().door().scope().meter;
                 meter.enters_guest();
                 if metered
@@ -248,8 +249,6 @@ fn govern<H: Above>(store: &mut Store<Guest<H>>, scope: &Scope) -> wasmtime::Res
                     context.set_fuel(left.saturating_sub(out).saturating_add(back))?;
                 }
             }
-            // A guest's code is also entered inside a host call, to allocate what the host has for it.
-            CallHook::CallingWasm => context.data().door().scope().meter.enters_guest(),
             CallHook::ReturningFromWasm => {}
         }
         Ok(())

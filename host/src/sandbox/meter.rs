@@ -153,7 +153,9 @@ impl Meter {
 
     /// Fuel that others left over.
     pub(super) fn take_back_fuel(&self, fuel: u64) {
-        self.fuel.fetch_sub(fuel, Ordering::Relaxed);
+        let less = |used: u64| Some(used.saturating_sub(fuel));
+        // Between two looks at the store the counter may be behind. It is right again at the next.
+        let _ = self.fuel.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         self.handed_back.fetch_add(fuel, Ordering::Relaxed);
     }
 

@@ -32,6 +32,9 @@ use crate::work::{Kind, StopKind, Work, spawn_charged};
 /// Characters of a goal that stand in a completion.
 const GOAL: usize = 200;
 
+/// Bytes of what a result says of what went wrong: a failure has the words of its guest.
+const DETAIL: usize = 4 << 10;
+
 /// Bytes of the results that a completion keeps until it is read.
 const KEPT: usize = 1 << 20;
 
@@ -47,6 +50,8 @@ struct Caller {
     /// Counts the children of the run, for their names.
     children: Arc<AtomicU64>,
     purse: Purse,
+    /// It runs in a background unit itself.
+    beside: bool,
 }
 
 /// What was asked for, understood.
@@ -74,7 +79,9 @@ struct Call {
     run: Arc<str>,
     session: Arc<Shared>,
     depth: u32,
+    descendants: Descendants,
     purse: Purse,
+    beside: bool,
     children: Vec<Planned>,
 }
 
@@ -119,6 +126,7 @@ pub(super) fn delegate(
         descendants: driver.descendants.clone(),
         children: Arc::clone(&driver.children),
         purse,
+        beside: driver.beside,
     };
     match understood(request).and_then(|asked| caller.allow(&asked).map(|()| asked)) {
         Ok(asked) => caller.call(asked).boxed(),
@@ -170,10 +178,7 @@ impl Caller {
     }
 
     async fn call(self, asked: Asked) -> Result<DelegateOutcome, Failure> {
-        let mut agents = Vec::with_capacity(asked.tasks.len());
-        for task in &asked.tasks {
-            agents.push(self.agent_for(task).await?);
-        }
+        let agents = self.agents(&asked).await?;
         // From here to the spawn nothing waits, so that children are opened and handed out, or are not there.
         let (call, children) = self.open(&asked, agents)?;
         let most = usize::try_from(self.limits.call_bytes / 4 * 3).unwrap_or(usize::MAX);
@@ -190,6 +195,31 @@ impl Caller {
         fit(&mut outcome.results, most);
         fit(&mut outcome.inline_results, most);
         Ok(outcome)
+    }
+
+    /// The agents of all tasks. A soft stop ends the search, because nobody carries it yet who would; it is told in the
+    /// place of an answer.
+    async fn agents(&self, asked: &Asked) -> Result<Vec<Arc<Agent>>, Failure> {
+        let found = async {
+            let mut agents = Vec::with_capacity(asked.tasks.len());
+            for task in &asked.tasks {
+                agents.push(self.agent_for(task).await?);
+            }
+            Ok(agents)
+        };
+        let signal = self.work.signal();
+        if signal.is_raised() {
+            // The run knows of its stop, and wraps up.
+            return found.await;
+        }
+        tokio::select! {
+            biased;
+            agents = found => agents,
+            stop = signal.raised(StopKind::Soft) => {
+                let words = format!("stopped by {}: {}", stop.issuer(), stop.message());
+                Err(Failure::new(FailureCode::Interrupted, words))
+            }
+        }
     }
 
     /// The agent of a task, with no more than this run may touch and call (A10).
@@ -312,7 +342,9 @@ impl Caller {
             run: Arc::clone(&self.run),
             session: Arc::clone(&self.session),
             depth: self.depth,
+            descendants: self.descendants.clone(),
             purse: self.purse.clone(),
+            beside: self.beside,
             children: planned,
         };
         Ok((call, children))
@@ -391,7 +423,10 @@ async fn hand_out(
         completions: background.completions.clone(),
         receives: background.receives(),
     };
-    let mut submitting = background.slots.call(origin, asked.policy);
+    // Who is in the background holds a slot, and would wait for one that is perhaps its own.
+    let waits = asked.policy == Policy::Queue;
+    let policy = if waits && call.beside { Policy::Inline } else { asked.policy };
+    let mut submitting = background.slots.call(origin, policy);
     let groups: Vec<Option<&str>> = asked.tasks.iter().map(|task| task.group.as_deref()).collect();
     let mut waiting: Vec<Option<Child>> = children.into_iter().map(Some).collect();
     let (mut answers, mut accepted, mut inline) = (Vec::new(), Vec::new(), Vec::new());
@@ -425,6 +460,7 @@ async fn hand_out(
                         Became::RanInline(rejected.reason)
                     }
                     Then::Refuse => {
+                        call.descendants.give_back(rejected.children.len() as u64);
                         for child in rejected.children {
                             call.refund(child.task);
                         }
@@ -533,6 +569,7 @@ impl Call {
                 descendants: planned.descendants.clone(),
                 parent: Some(Arc::clone(&self.run)),
                 delegation: unit,
+                beside: self.beside || unit.is_some(),
             },
         );
         let report = begun.ended(&self.session).await;
@@ -622,5 +659,10 @@ fn task_outcome(task: u32, report: RunReport) -> TaskOutcome {
             (ChildStatus::Failed, Some("the host could not start it".to_owned()))
         }
     };
-    TaskOutcome { task, status, output, detail: detail.unwrap_or_default() }
+    let mut detail = detail.unwrap_or_default();
+    if detail.len() > DETAIL {
+        detail.truncate(detail.floor_char_boundary(DETAIL));
+        detail.push('…');
+    }
+    TaskOutcome { task, status, output, detail }
 }

@@ -2,18 +2,24 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 
 use super::fit::fit;
 use super::session::{PromptError, Session, Shared};
 use crate::delegation::{Completion, UnitStatus};
+use crate::sandbox::Outcome;
 
 /// Bytes of the results that a turn is told.
 const TOLD: usize = 1 << 20;
 
-/// Brings the oldest completion to the session as a turn, as soon as the session is idle (C7). Every unit that ends
-/// calls this once, so that all are brought, in the order of ending. It is acknowledged when its turn has begun.
+/// How long a completion waits for its turn where the host had no place to run it.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Brings completions to the session as turns, the oldest first, as soon as the session is idle (C7), until none is
+/// left. Each is acknowledged when its turn is over. One whose turn could not be started stays listed; where that was for
+/// want of a place, it is tried again.
 pub(super) async fn deliver(shared: Arc<Shared>) {
     let session = Session { shared };
     let shared = &session.shared;
@@ -25,19 +31,47 @@ pub(super) async fn deliver(shared: Arc<Shared>) {
         let Some(completion) = shared.background.completions.list().into_iter().next() else {
             return;
         };
-        let most = usize::try_from(shared.agent.plugged.effective.limits.call_bytes / 4);
-        let (goal, input) = told(&completion, most.unwrap_or(TOLD).min(TOLD));
-        match session.prompt_for(goal, input, Some(completion.id)) {
-            Ok(_turn) => return,
-            Err(PromptError::Busy { .. }) => idle.await,
+        let (goal, input) = told(&completion, shared.agent.plugged.effective.limits.call_bytes);
+        let turn = match session.prompt_for(goal, input, Some(completion.id)) {
+            Ok(turn) => turn,
+            Err(PromptError::Busy { .. }) => {
+                idle.await;
+                continue;
+            }
             // The session takes no new work; the completion stays listed.
             Err(PromptError::Refused(_)) => return,
+        };
+        match turn.ended().await.outcome {
+            Outcome::NoPlace => tokio::time::sleep(AGAIN).await,
+            Outcome::NotStarted(_) => return,
+            Outcome::Completed(())
+            | Outcome::Failed(_)
+            | Outcome::Interrupted { .. }
+            | Outcome::Limit(_)
+            | Outcome::Trapped(_)
+            | Outcome::HostPanicked(_) => {
+                drop(shared.background.completions.acknowledge(completion.id));
+            }
         }
     }
 }
 
-/// A completion in words for a model, and as JSON for code.
-fn told(completion: &Completion, most: usize) -> (String, String) {
+/// A completion in words for a model, and as JSON for code: both together fit into one call with room to spare.
+fn told(completion: &Completion, call_bytes: u64) -> (String, String) {
+    let room = usize::try_from(call_bytes / 2).unwrap_or(usize::MAX);
+    let mut most = TOLD.min(room);
+    loop {
+        let (goal, input) = composed(completion, most);
+        // Text may be several times as long as JSON.
+        if goal.len() + input.len() <= room || most == 0 {
+            return (goal, input);
+        }
+        most /= 2;
+    }
+}
+
+/// Both forms, with outputs of at most `most` bytes together.
+fn composed(completion: &Completion, most: usize) -> (String, String) {
     let mut entries = completion.entries.clone();
     fit(&mut entries, most);
     let how = match completion.status {
@@ -106,5 +140,21 @@ mod tests {
         );
         let input: serde_json::Value = serde_json::from_str(&input).unwrap();
         assert_eq!(input["delegation"]["results"][1]["status"], "trapped");
+    }
+
+    #[test]
+    fn what_grows_as_json_fits_all_the_same() {
+        let output = "\u{1}".repeat(100_000);
+        let (status, detail) = (ChildStatus::Completed, String::new());
+        let completion = Completion {
+            id: DelegationId(1),
+            origin: SessionId("s1".to_owned()),
+            status: UnitStatus::Completed,
+            entries: vec![TaskOutcome { task: 0, status, output, detail }],
+            goals: vec!["noise".to_owned()],
+        };
+        let (words, input) = told(&completion, 400_000);
+        assert!(words.len() + input.len() <= 200_000, "{} {}", words.len(), input.len());
+        assert!(words.contains("the output was cut to 25000 of 100000 bytes"), "{}", words.len());
     }
 }

@@ -1,5 +1,6 @@
 //! What an agent's calls do: the session's side of the door for one run.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -20,6 +21,9 @@ use crate::sandbox::{
     Task, UnitStatus, Waiting,
 };
 use crate::work::{Kind, Refused, Stop, Work, spawn};
+
+/// Bytes of the message of a stop that an agent gives.
+const MOST_MESSAGE: usize = 4 << 10;
 
 /// How much of a call's arguments an event shows.
 const SHOWN: usize = 400;
@@ -54,6 +58,8 @@ pub(super) struct Driver {
     pub(super) descendants: Descendants,
     /// Counts its children, for their names.
     pub(super) children: Arc<AtomicU64>,
+    /// It runs in a background unit, as its child or further below.
+    pub(super) beside: bool,
 }
 
 impl Driver {
@@ -269,8 +275,17 @@ impl AgentHost for Driver {
     }
 
     fn delegations(&self, ids: Vec<String>) -> Result<Vec<UnitStatus>, Failure> {
-        let units = self.session.background.completions.status(&units_of(&ids)?);
-        Ok(units.map_err(not_owned)?.into_iter().map(unit_status).collect())
+        let (ids, completions) = (units_of(&ids)?, &self.session.background.completions);
+        // Before anything of it is copied.
+        let (bytes, most) = (completions.weight(&ids).map_err(not_owned)?, self.limits.call_bytes);
+        if bytes as u64 > most {
+            let words = format!(
+                "the results of these units have {bytes} bytes, and one call may carry {most}: ask for fewer units"
+            );
+            return Err(Failure::new(FailureCode::TooLarge, words));
+        }
+        let units = completions.status(&ids).map_err(not_owned)?;
+        Ok(units.into_iter().map(unit_status).collect())
     }
 
     fn delegation_ended(&self, ids: Vec<String>) -> Waiting<UnitStatus> {
@@ -284,13 +299,20 @@ impl AgentHost for Driver {
 
     fn stop_delegations(&self, ids: Vec<String>, message: &str) -> Result<u32, Failure> {
         let background = &self.session.background;
+        if message.len() > MOST_MESSAGE {
+            let words = format!(
+                "the message of a stop has at most {MOST_MESSAGE} bytes, not {}",
+                message.len()
+            );
+            return Err(Failure::new(FailureCode::TooLarge, words));
+        }
         let stop = Stop::soft(&*self.run, message, background.grace);
         let stopped = background.completions.stop(&self.work.tree(), &units_of(&ids)?, &stop);
         Ok(u32::try_from(stopped.map_err(not_owned)?).unwrap_or(u32::MAX))
     }
 }
 
-/// The units that a guest names.
+/// The units that a guest names, each once.
 fn units_of(ids: &[String]) -> Result<Vec<DelegationId>, Failure> {
     let parse = |id: &String| {
         id.parse().map_err(|error| {
@@ -298,7 +320,9 @@ fn units_of(ids: &[String]) -> Result<Vec<DelegationId>, Failure> {
             Failure::new(FailureCode::NotFound, words)
         })
     };
-    ids.iter().map(parse).collect()
+    let named = ids.iter().map(parse).collect::<Result<Vec<DelegationId>, Failure>>()?;
+    let mut seen = BTreeSet::new();
+    Ok(named.into_iter().filter(|id| seen.insert(*id)).collect())
 }
 
 fn not_owned(unknown: UnknownUnit) -> Failure {

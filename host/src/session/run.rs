@@ -27,6 +27,8 @@ pub(super) struct Plan {
     pub(super) parent: Option<Arc<str>>,
     /// The unit that a child belongs to, or whose completion a turn brings.
     pub(super) delegation: Option<DelegationId>,
+    /// It runs in a background unit, as its child or further below.
+    pub(super) beside: bool,
 }
 
 /// A run that has been started.
@@ -52,8 +54,8 @@ pub(super) struct RunReport {
 
 /// Starts a run, and tells watchers.
 pub(super) fn begin(session: &Arc<Shared>, plan: Plan) -> Begun {
-    let Plan { run, work, agent, goal, input, limits, depth, descendants, parent, delegation } =
-        plan;
+    let Plan { run, work, agent, goal, input, limits, depth, .. } = plan;
+    let Plan { descendants, parent, delegation, beside, .. } = plan;
     let (signal, record) = (work.signal(), Arc::new(Record::default()));
     session.stream.publish(
         &run,
@@ -65,6 +67,7 @@ pub(super) fn begin(session: &Arc<Shared>, plan: Plan) -> Begun {
         },
     );
     let driver = Driver {
+        beside,
         work: work.share(),
         task: Task {
             run_id: run.to_string(),

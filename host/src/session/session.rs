@@ -228,10 +228,6 @@ impl Session {
                 let work = shared.work.open(Kind::Turn, label)?;
                 *turn = (next, Some(work.id()));
                 drop(turn);
-                if let Some(id) = completion {
-                    // Its turn is there: from now on it has been delivered, before anybody sees the turn begin.
-                    drop(shared.background.completions.acknowledge(id));
-                }
                 return Ok(self.start(generation, work, goal, input, completion));
             }
             (_, Effect::Busy(generation)) => generation,
@@ -292,6 +288,7 @@ impl Session {
                 descendants: Descendants::new(shared.background.descendants),
                 parent: None,
                 delegation: completion,
+                beside: false,
             },
         );
         let (control, held) = (shared.sandbox.control().clone(), shared.work.share());

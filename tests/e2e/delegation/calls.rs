@@ -3,6 +3,7 @@
 use checkrein::delegation::{ChildStatus, UnitStatus};
 use checkrein::sandbox::Outcome;
 use checkrein::session::{Delivery, EventKind};
+use checkrein::work::Kind;
 use checkrein_testkit::within;
 use serde_json::json;
 
@@ -92,7 +93,8 @@ async fn a_completion_wakes_its_session() -> Result {
             "d1".to_owned()
         )
     );
-    assert!(session.completions().is_empty());
+    // It is acknowledged when its turn is over.
+    host.until("the completion is acknowledged", |_| session.completions().is_empty()).await?;
     let runs = events(&session);
     let starts = runs
         .iter()
@@ -252,4 +254,64 @@ async fn refusals_come_before_anything_is_built() -> Result {
     let below = read(outcome["results"][0]["output"].as_str().unwrap_or_default())?;
     assert_eq!(below["results"][0]["output"], "limit", "{outcome}");
     host.is_idle()
+}
+
+/// Failures of any length come back, each cut to what a result says of it, and no result is lost for their sake.
+#[tokio::test(flavor = "multi_thread")]
+async fn long_failures_are_cut_and_no_result_is_lost() -> Result {
+    let host = with_agent().build()?;
+    let mut tasks = vec![task("fail-long 1000000"); 6];
+    tasks.push(task("say short"));
+    let report = host.run("agent", &inline(&tasks)).await?;
+    assert_eq!(report.outcome, Outcome::Completed(()));
+    let results = &read(&report.output)?["results"];
+    assert_eq!((statuses(results).len(), &results[6]["output"]), (7, &json!("short")));
+    for task in 0..6 {
+        let detail = results[task]["detail"].as_str().unwrap_or_default();
+        assert!((4_000..5_000).contains(&detail.len()), "{}", detail.len());
+    }
+    host.is_idle()
+}
+
+/// However often an agent names a unit, it is looked at once; and what would not fit into one answer is not copied.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unit_that_is_named_many_times_is_answered_once() -> Result {
+    let limits = "call-bytes = \"64KiB\"";
+    let host = crate::start::host().plugin(agent().limits(limits)).build()?;
+    let session = host.opening("agent").delivery(Delivery::Polled).open().await?;
+    let call = delegate(
+        "background",
+        &[task("output 20000"), task("output 20000"), task("output 20000"), task("output 20000")],
+        &json!({ "independent-completions": true }),
+    );
+    within("the turn", session.prompt(call, "")?.ended()).await?;
+    for unit in ["d1", "d2", "d3", "d4"] {
+        completed(&session, unit).await?;
+    }
+    let many = vec!["d1"; 1_000].join(" ");
+    let goal = format!("units {many}\ntry units\ntry stop-unit d1 {}", "x".repeat(5_000));
+    let report = within("the turn", session.prompt(goal, "")?.ended()).await?;
+    let lines: Vec<&str> = report.output.lines().collect();
+    assert_eq!(read(lines[0])?.as_array().map(Vec::len), Some(1));
+    assert_eq!(lines[1..], ["too-large", "too-large"]);
+    over(&host).await
+}
+
+/// A soft stop ends a delegating call that still looks for its agent: nobody carries it yet who would.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_soft_stop_ends_the_search_for_an_agent() -> Result {
+    let patient = "[compile]\ntime = \"10m\"\nmemory = \"8GiB\"";
+    let host = with_agent()
+        .plugin(crate::hostile::compilation_bomb("slow")?)
+        .configuration(patient)
+        .build()?;
+    let session = host.session("agent").await?;
+    let call = inline(&[json!({ "goal": "x", "agent": "slow" })]);
+    let turn = session.prompt(format!("try {call}\ntry checkpoint free"), "")?;
+    host.until("it compiles", |nodes| nodes.iter().any(|node| node.kind == Kind::Compilation))
+        .await?;
+    session.stop_turn(None, &crate::start::soft("no need"))?;
+    let report = within("the turn", turn.ended()).await?;
+    assert_eq!(report.output, "interrupted | soft | no need | user\nfine");
+    over(&host).await
 }

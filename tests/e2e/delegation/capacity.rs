@@ -88,6 +88,36 @@ async fn a_unit_in_line_can_be_cancelled() -> Result {
     over(&host).await
 }
 
+/// A child in the background does not wait for the place that its own unit holds.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_in_the_background_waits_in_line() -> Result {
+    let host = with_agent().configuration("[delegation]\nunits-per-host = 1\n").build()?;
+    let session = polled(&host).await?;
+    let child = task(&queued(&[task("say below")]));
+    within("the turn", session.prompt(background(&[child]), "")?.ended()).await?;
+    let completion = within("the completion", session.completion()).await?;
+    let below = read(&completion.entries[0].output)?;
+    assert_eq!(statuses(&below["results"]), ["completed"]);
+    assert!(below["note"].as_str().is_some_and(|note| note.starts_with("Synchronous")));
+    over(&host).await
+}
+
+/// Rule A9: what was refused is not counted as started.
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_children_use_up_nothing() -> Result {
+    let limits = "[delegation]\nunits-per-host = 0\ndescendants-per-tree = 3\n";
+    let host = with_agent().configuration(limits).build()?;
+    let session = polled(&host).await?;
+    let tasks = [task("x"), task("x"), task("x")];
+    let refused = delegate("background", &tasks, &json!({ "policy": "refuse" }));
+    let goal = format!("try {refused}\ntry {refused}\n{}", super::support::inline(&tasks[..2]));
+    let report = within("the turn", session.prompt(goal, "")?.ended()).await?;
+    let lines: Vec<&str> = report.output.lines().collect();
+    assert_eq!(lines[..2], ["busy", "busy"]);
+    assert_eq!(statuses(&read(lines[2])?["results"]).len(), 2);
+    host.is_idle()
+}
+
 /// Rule A10: the time of a child passes also while it waits in line.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_unit_in_line_can_run_out_of_time() -> Result {

@@ -55,6 +55,7 @@ impl Agent {
                 let (code, words) = rest.split_once(' ').unwrap_or((rest, ""));
                 return Err(Failure::new(code, words));
             }
+            "fail-long" => return Err(Failure::new("failed", "x".repeat(number(rest)))),
             "output" => self.say("x".repeat(number(rest))),
             // Honest calls.
             "checkpoint" => run.checkpoint(rest)?,
