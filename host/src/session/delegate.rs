@@ -11,8 +11,6 @@ use std::time::{Duration, Instant};
 
 use futures::future::{FutureExt, join_all};
 
-use super::background::Delivery;
-use super::deliver::deliver;
 use super::driver::Driver;
 use super::event::{EventKind, TaskEnd};
 use super::fit::fit;
@@ -634,12 +632,7 @@ impl Call {
                 delegation: id.to_string(),
                 status: completion.status.as_str().to_owned(),
             });
-            if call.session.background.delivery == Delivery::Turns {
-                let (session, held) = (Arc::clone(&call.session), call.session.work.share());
-                // The session's, not the unit's: the unit is over.
-                let _detached =
-                    spawn_charged(call.session.sandbox.control(), held, deliver(session));
-            }
+            call.session.bring();
         };
         let _detached = spawn_charged(control, held, supervise);
     }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::json;
@@ -18,7 +19,7 @@ const TOLD: usize = 1 << 20;
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Brings completions to the session as turns, the oldest first, as soon as the session is idle (C7), until none is
-/// left. Each is acknowledged when its turn is over. One whose turn could not be started stays listed; where that was for
+/// left, or a person has stopped the session. Each is acknowledged when its turn is over. One whose turn could not be started stays listed; where that was for
 /// want of a place, it is tried again.
 pub(super) async fn deliver(shared: Arc<Shared>) {
     let session = Session { shared };
@@ -27,6 +28,9 @@ pub(super) async fn deliver(shared: Arc<Shared>) {
     loop {
         let mut idle = std::pin::pin!(shared.idle.notified());
         idle.as_mut().enable();
+        if shared.quiet.load(Ordering::SeqCst) {
+            return;
+        }
         // Somebody may have read it while this one waited.
         let Some(completion) = shared.background.completions.list().into_iter().next() else {
             return;

@@ -1,12 +1,14 @@
 //! The session, and the turn that answers one of its inputs.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::background::Background;
+use super::background::{Background, Delivery};
+use super::deliver::deliver;
 use super::driver::Checkpoints;
 use super::event::{EventKind, Events, Stream};
 use super::memory::Memory;
@@ -90,6 +92,11 @@ pub(super) struct Shared {
     turn: Mutex<(State, Option<WorkId>)>,
     /// Woken when a turn has ended.
     pub(super) idle: Notify,
+    /// How many runs may still be started until somebody prompts the session again: turns that completions bring go on
+    /// with what the turn before them had left, so that no session keeps itself awake for ever.
+    descendants: Mutex<Descendants>,
+    /// A person has stopped the session and has not prompted it since: completions do not wake it.
+    pub(super) quiet: AtomicBool,
     /// Those who wait for the session to be idle stand in line here, first come, first served.
     pub(super) line: tokio::sync::Mutex<()>,
 }
@@ -143,6 +150,16 @@ impl Shared {
         }
     }
 
+    /// Sees to it that completions are brought, where they come as turns.
+    pub(super) fn bring(self: &Arc<Self>) {
+        let waits = || !self.background.completions.list().is_empty();
+        if self.background.delivery == Delivery::Turns && waits() {
+            // Charged to the session: the units are over.
+            let (session, held) = (Arc::clone(self), self.work.share());
+            let _detached = spawn_charged(self.sandbox.control(), held, deliver(session));
+        }
+    }
+
     fn remember(&self, goal: String, answer: String) {
         let mut messages = lock(&self.messages);
         messages.push(Message::text(Role::User, goal));
@@ -162,6 +179,7 @@ impl Session {
         let Parts { id, work, sandbox, agent, checkpoints, background } = parts;
         let registry = work.open(Kind::Registry, format!("{id} background"))?;
         let turn = Mutex::new((State::NEW, None));
+        let descendants = Mutex::new(Descendants::new(background.descendants));
         let shared = Shared {
             id,
             work,
@@ -175,6 +193,8 @@ impl Session {
             messages: Mutex::default(),
             turn,
             idle: Notify::new(),
+            descendants,
+            quiet: AtomicBool::new(false),
             line: tokio::sync::Mutex::default(),
         };
         Ok(Session { shared: Arc::new(shared) })
@@ -275,6 +295,14 @@ impl Session {
         let shared = Arc::clone(&self.shared);
         let run: Arc<str> = format!("{}.{}", shared.id, generation.0).into();
         let agent = Arc::clone(&shared.agent);
+        let descendants = {
+            let mut left = lock(&shared.descendants);
+            if completion.is_none() {
+                *left = Descendants::new(shared.background.descendants);
+                shared.quiet.store(false, Ordering::SeqCst);
+            }
+            left.clone()
+        };
         let begun = begin(
             &shared,
             Plan {
@@ -285,7 +313,7 @@ impl Session {
                 goal: goal.clone(),
                 input,
                 depth: 0,
-                descendants: Descendants::new(shared.background.descendants),
+                descendants,
                 parent: None,
                 delegation: completion,
                 beside: false,
@@ -301,6 +329,10 @@ impl Session {
             *turn = (turn.0.step(Step::Ended(generation)).0, None);
             drop(turn);
             shared.idle.notify_waiters();
+            // Those that a stop had kept back come after the next turn.
+            if completion.is_none() {
+                shared.bring();
+            }
             TurnReport::new(generation, report)
         };
         // The supervisor keeps the session's node while the run ends, whoever has lost interest in it.
@@ -338,8 +370,10 @@ impl Session {
     }
 
     /// What a person means by Stop (S8): the turn is stopped hard and so is everything in the background, also when
-    /// no turn is going on. What the turn had said is in its report.
+    /// no turn is going on. What the turn had said is in its report. The completions of what was stopped do not wake the
+    /// session; they are listed, and come when it has been prompted again.
     pub fn stop(&self, issuer: &str, message: &str) -> Stopped {
+        self.shared.quiet.store(true, Ordering::SeqCst);
         let turn = self.stop_turn(None, &Stop::hard(issuer, message)).unwrap_or(0);
         Stopped { turn, background: self.stop_background(issuer, message) }
     }

@@ -103,6 +103,52 @@ async fn a_completion_wakes_its_session() -> Result {
     Ok(())
 }
 
+/// Rules S8 and C7: what a person has stopped does not wake the session; it comes after the next turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_person_has_stopped_wakes_nobody() -> Result {
+    let host = with_agent().build()?;
+    let session = host.session("agent").await?;
+    let call = background(&[task("partial half\ncheckpoint never")]);
+    within("the turn", session.prompt(call, "")?.ended()).await?;
+    host.reached("never").await?;
+    assert_eq!(session.stop("user", "quiet").background, 1);
+    completed(&session, "d1").await?;
+    over(&host).await?;
+    let turns = || {
+        let turn = |kind: &EventKind| matches!(kind, EventKind::RunStarted { parent: None, .. });
+        events(&session).iter().filter(|event| turn(&event.kind)).count()
+    };
+    assert_eq!((turns(), session.completions().len()), (1, 1));
+    within("the next turn", session.prompt("say hello", "")?.ended()).await?;
+    host.until("it comes", |_| session.completions().is_empty()).await?;
+    assert_eq!(turns(), 3);
+    over(&host).await
+}
+
+/// Rule A9: turns that completions bring go on with what the turn before them had left, so that no session keeps
+/// itself awake for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_does_not_keep_itself_awake_for_ever() -> Result {
+    let host = with_agent().configuration("[delegation]\ndescendants-per-tree = 3\n").build()?;
+    let session = host.session("agent").await?;
+    // Every turn, also one that a completion brings, hands out one more.
+    let again = background(&[task("say once more")]);
+    within("the turn", session.prompt(format!("always {again}"), "")?.ended()).await?;
+    let refused = event(&session, "the end of it", |event| {
+        let EventKind::RunEnded { detail: Some(detail), .. } = &event.kind else { return None };
+        detail.contains("`descendants-per-tree`").then(|| detail.clone())
+    })
+    .await?;
+    assert!(refused.starts_with("limit: "), "{refused}");
+    let children = events(&session)
+        .iter()
+        .filter(|event| matches!(event.kind, EventKind::RunStarted { parent: Some(_), .. }))
+        .count();
+    assert_eq!(children, 3);
+    host.until("the last completion is read", |_| session.completions().is_empty()).await?;
+    over(&host).await
+}
+
 /// Rule A11: a session that is over with its run gets nothing into the background, and the call says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_cannot_receive_later_runs_everything_inside() -> Result {

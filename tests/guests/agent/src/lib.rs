@@ -20,7 +20,11 @@ struct Agent {
 
 impl checkrein_guest::Agent for Agent {
     fn run(&self, run: &Run) -> Result<String, Failure> {
-        let goal = run.task().goal;
+        let mut goal = run.task().goal.clone();
+        if goal.starts_with("Delegation d") {
+            // A turn that a completion brought has no steps of its own.
+            goal = run.memory_get("always")?.unwrap_or_default();
+        }
         for line in goal.lines().map(str::trim).filter(|line| !line.is_empty()) {
             self.step(run, line)?;
         }
@@ -172,6 +176,11 @@ impl Agent {
             "remember" => {
                 let (key, value) = rest.split_once(' ').unwrap_or((rest, ""));
                 run.memory_set(key, value)?;
+            }
+            // From now on every turn that a completion brings does this step.
+            "always" => {
+                run.memory_set("always", rest)?;
+                self.step(run, rest)?;
             }
             "recall" => self.say(run.memory_get::<String>(rest)?.unwrap_or_default()),
             "history" => {
