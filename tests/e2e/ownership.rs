@@ -1,9 +1,13 @@
 //! The tree of work, with real guests in it (rules W), and the stops of whole sessions (rules S7 and S8).
 
+#[path = "../../host/benches/side/ours.rs"]
+#[allow(dead_code, clippy::expect_used, reason = "the benchmarks use more of it")]
+mod ours;
+
 use std::collections::HashSet;
 
 use checkrein::model::{Hold, Reply, Scripted};
-use checkrein::sandbox::Outcome;
+use checkrein::sandbox::{Limits, Outcome};
 use checkrein::session::{PromptError, Stopped};
 use checkrein::work::{Kind, NodeView, Refused};
 use checkrein_testkit::{PATIENCE, within};
@@ -136,4 +140,31 @@ async fn a_stop_of_a_session_brings_back_what_there_was() -> Result {
     let turn = session.prompt("stop?", "")?;
     assert_eq!(within("the end", turn.ended()).await?.output, "no stop");
     host.is_idle()
+}
+
+/// Rule W8: a session with a turn of a real guest and an open worker is one piece of work, and it is one until both have
+/// ended. The worker is a node here: executions in processes of their own are not served yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_and_a_worker_of_one_session_are_one_piece_of_work() -> Result {
+    let ours = ours::Ours::new(tokio::runtime::Handle::current(), 16);
+    let bytes = checkrein_testkit::guest("bench-agent").into();
+    let code = ours.sandbox.load_agent(&ours.root, bytes, &Limits::default()).await?;
+    let (tree, root) = (&ours.tree, ours.root.id());
+    let session = ours.root.open(Kind::Session, "one")?;
+    let other = ours.root.open(Kind::Session, "other")?;
+    let turn = session.open(Kind::Turn, "turn")?;
+    let turn_id = turn.id();
+    let run = ours.start_on(turn, &code, "spin");
+    assert_eq!(tree.pieces(root), 1);
+    let worker = session.open(Kind::Worker, "worker")?;
+    assert_eq!((tree.pieces(root), tree.count(root)), (1, 2));
+    let _elsewhere = other.open(Kind::Worker, "worker")?;
+    assert_eq!(tree.pieces(root), 2);
+    tree.stop(turn_id, &hard("enough"))?;
+    assert_eq!(within("the run", run.ended()).await?.outcome.status(), "interrupted");
+    // Nothing else knows the worker, and it counts (M1).
+    assert_eq!((tree.pieces(root), tree.pieces(session.id())), (2, 1));
+    drop(worker);
+    assert_eq!((tree.pieces(root), tree.pieces(session.id())), (1, 0));
+    Ok(())
 }

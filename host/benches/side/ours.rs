@@ -110,7 +110,11 @@ impl Ours {
 
     /// Starts a run.
     pub(crate) fn start(&self, code: &AgentCode, goal: &str) -> Run<String> {
-        let work = self.root.open(Kind::Turn, "bench").expect("the root is open");
+        self.start_on(self.root.open(Kind::Turn, "bench").expect("the root is open"), code, goal)
+    }
+
+    /// Starts a run that is charged to `work`.
+    pub(crate) fn start_on(&self, work: Work, code: &AgentCode, goal: &str) -> Run<String> {
         let host = Arc::new(Above { goal: goal.to_owned() }) as Arc<dyn AgentHost>;
         let limits = Limits { wall_time: None, ..Limits::default() };
         self.sandbox.run_agent(code, Start { work, limits, reach: Arc::clone(&self.reach), host })
