@@ -426,7 +426,8 @@ async fn a_guest_is_stopped_wherever_it_waits_for_others() -> Result {
             );
             parked += 1;
             stopped(&host, &goal, "parked", parked, doing).await?;
-            host.is_idle().context(goal)?;
+            // A thread that opened the folders has told of it a moment before it is put away.
+            host.settles().await.context(goal)?;
         }
     }
     Ok(())
