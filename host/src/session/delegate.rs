@@ -530,6 +530,7 @@ impl Call {
             let (id, tree) = (child.work.id(), tree.clone());
             async move {
                 let outcome = self.run(child, None).await;
+                self.tell_end(&outcome, None);
                 // A call that cannot be interrupted may be left of it. Under a hard stop nobody waits for the
                 // answer, and what is left is in the tree by name.
                 tokio::select! {
@@ -573,16 +574,19 @@ impl Call {
         let report = begun.ended(&self.session).await;
         self.session.stream.publish(&planned.run, report.event());
         self.settle(planned, &report);
-        let outcome = task_outcome(task, report);
-        // Whoever watches the parent hears of it at once, whatever becomes of the unit.
+        task_outcome(task, report)
+    }
+
+    /// Whoever watches the parent hears of the end of a child at once, whatever becomes of its unit.
+    fn tell_end(&self, outcome: &TaskOutcome, unit: Option<DelegationId>) {
+        let Some(planned) = self.children.get(outcome.task as usize) else { return };
         self.tell(EventKind::ChildEnded {
             child: Arc::clone(&planned.run),
-            task,
+            task: outcome.task,
             delegation: unit.map(|id| id.to_string()),
             status: outcome.status.as_str().to_owned(),
             detail: (!outcome.detail.is_empty()).then(|| outcome.detail.clone()),
         });
-        outcome
     }
 
     /// Gives back what a child did not use.
@@ -624,7 +628,9 @@ impl Call {
             let runs = children.into_iter().map(|child| async {
                 let mut outcome = call.run(child, Some(id)).await;
                 fit(std::slice::from_mut(&mut outcome), most);
-                unit.record(outcome);
+                // Recorded first: who hears of it finds it.
+                unit.record(outcome.clone());
+                call.tell_end(&outcome, Some(id));
             });
             join_all(runs).await;
             let completion = unit.finish().await;
