@@ -198,7 +198,8 @@ async fn calls_in_flight_are_bounded() -> Result {
         |nodes: &[NodeView]| nodes.iter().filter(|node| node.kind == Kind::ToolCall).count();
     // Calls that were all let in would be here at once.
     let waits = |node: &NodeView| {
-        node.activity.as_ref().is_some_and(|activity| activity.what != "computing")
+        let begun = |what| !matches!(what, "starting" | "computing");
+        node.activity.as_ref().is_some_and(|activity| begun(activity.what))
     };
     host.until("two calls wait, and no other has begun", |nodes| {
         calls(nodes) == 2 && nodes.iter().filter(|node| node.kind == Kind::ToolCall).all(waits)
