@@ -76,7 +76,8 @@ impl Limits {
     }
 }
 
-fn lower<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
+/// The lower of two bounds, of which either may be none.
+pub(crate) fn lower<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (one, other) => one.or(other),

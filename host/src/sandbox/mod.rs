@@ -39,6 +39,7 @@ pub use delegate::{
 pub use engine::*;
 pub use instance::{Run, Start};
 pub use interfaces::{Age, Interfaces, InterfacesError, Item, ItemKind, Misfit, World};
+pub(crate) use limits::lower;
 pub use limits::{LimitKind, Limits, Reached};
 pub use meter::Used;
 pub use outcome::{Outcome, Report, Trapped};

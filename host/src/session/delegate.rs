@@ -23,7 +23,7 @@ use crate::delegation::{
 use crate::message::{Failure, FailureCode};
 use crate::sandbox::{
     ChildTask, DelegateOutcome, DelegateRequest, DelegationCapacity, LimitKind, Limits, Outcome,
-    Purse, Reach, TaskResult, Waiting,
+    Purse, Reach, TaskResult, Waiting, lower,
 };
 use crate::work::{Kind, StopKind, Work, spawn_charged};
 
@@ -393,13 +393,6 @@ fn asked_for(named: &[(String, u64)], most: Limits) -> Result<(Limits, Wants), F
         }
     }
     Ok((limits, wants))
-}
-
-fn lower<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (one, other) => one.or(other),
-    }
 }
 
 /// Hands the units out, one at a time and in order (A6).

@@ -14,22 +14,6 @@ use crate::cli::problem::Problem;
 use crate::cli::setup::{self, Named, Options};
 use crate::cli::{run, text};
 
-/// Every limit, in the order in which it is shown.
-const LIMITS: [LimitKind; 12] = [
-    LimitKind::Memory,
-    LimitKind::TableElements,
-    LimitKind::Fuel,
-    LimitKind::WallTime,
-    LimitKind::DoorBytes,
-    LimitKind::CallBytes,
-    LimitKind::OutputBytes,
-    LimitKind::LogBytes,
-    LimitKind::CallsInFlight,
-    LimitKind::ModelTokens,
-    LimitKind::OpenFiles,
-    LimitKind::Handles,
-];
-
 /// The arguments of `checkrein plugin inspect`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Inspect {
@@ -146,7 +130,7 @@ impl Seen {
             vec![finding.subject.to_string(), finding.request.clone(), finding.verdict.to_string()]
         });
         section(&mut out, "requests and what becomes of them", requests);
-        let limits = LIMITS.iter().map(|kind| {
+        let limits = LimitKind::ALL.iter().map(|kind| {
             let Limit { requested, ceiling, effective } = self.limit(*kind);
             let asked = requested.map_or_else(String::new, |asked| {
                 format!("asks for {asked}, the ceiling is {ceiling}")
@@ -177,7 +161,7 @@ impl Seen {
     fn as_json(&self) -> Value {
         let manifest = self.plugin.manifest();
         let interfaces = self.interfaces.as_ref().ok();
-        let limits = LIMITS.iter().map(|kind| {
+        let limits = LimitKind::ALL.iter().map(|kind| {
             let Limit { requested, ceiling, effective } = self.limit(*kind);
             (
                 kind.to_string(),
