@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// The name of one piece of work. Never used twice in the life of a tree.
 ///
@@ -36,13 +37,16 @@ impl FromStr for WorkId {
     }
 }
 
-/// The name of one session.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SessionId(pub(crate) String);
+/// The name of one session. Cheap to clone.
+#[derive(
+    Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+#[serde(transparent)]
+pub struct SessionId(pub(crate) Arc<str>);
 
 impl SessionId {
     /// The name that a session had, as somebody wrote it down.
-    pub fn new(name: impl Into<String>) -> SessionId {
+    pub fn new(name: impl Into<Arc<str>>) -> SessionId {
         SessionId(name.into())
     }
 

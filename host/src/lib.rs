@@ -14,6 +14,7 @@ pub mod plugin;
 pub mod sandbox;
 pub mod secret;
 pub mod session;
+pub mod store;
 pub mod tool;
 pub mod work;
 

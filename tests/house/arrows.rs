@@ -15,6 +15,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("sandbox", &["ids", "message", "model", "work"]),
     ("plugin", &["sandbox", "secret"]),
     ("tool", &["message", "plugin", "sandbox", "work"]),
+    ("store", &["ids"]),
     ("delegation", &["ids", "work"]),
     ("session", &["delegation", "ids", "message", "model", "sandbox", "tool", "work"]),
     (

@@ -115,7 +115,7 @@ impl Host {
 
     pub(super) fn next_session(&self) -> SessionId {
         let number = self.inner.sessions.fetch_add(1, Ordering::Relaxed) + 1;
-        SessionId(format!("s{number}"))
+        SessionId::new(format!("s{number}"))
     }
 }
 

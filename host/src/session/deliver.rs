@@ -128,7 +128,7 @@ mod tests {
         };
         let completion = Completion {
             id: DelegationId(7),
-            origin: SessionId("s1".to_owned()),
+            origin: SessionId::new("s1"),
             status: UnitStatus::Completed,
             entries: vec![
                 entry(0, ChildStatus::Completed, "four", ""),
@@ -152,7 +152,7 @@ mod tests {
         let (status, detail) = (ChildStatus::Completed, String::new());
         let completion = Completion {
             id: DelegationId(1),
-            origin: SessionId("s1".to_owned()),
+            origin: SessionId::new("s1"),
             status: UnitStatus::Completed,
             entries: vec![TaskOutcome { task: 0, status, output, detail }],
             goals: vec!["noise".to_owned()],

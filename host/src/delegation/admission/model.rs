@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn ask(id: u64, call: u64, session: &str) -> Ask {
-    Ask { id: DelegationId(id), call: CallId(call), session: SessionId(session.to_owned()) }
+    Ask { id: DelegationId(id), call: CallId(call), session: SessionId::new(session) }
 }
 
 fn capacity(host: u64, session: u64, line: u64) -> Capacity {

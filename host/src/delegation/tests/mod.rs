@@ -174,7 +174,7 @@ struct Session {
 impl Session {
     fn origin(&self) -> Origin {
         Origin {
-            session: SessionId(self.name.clone()),
+            session: SessionId::new(self.name.clone()),
             registry: self.registry.share(),
             completions: self.completions.clone(),
             receives: Receives::Later,

@@ -1,0 +1,105 @@
+//! The trait.
+
+use std::fmt;
+
+use futures::future::BoxFuture;
+
+use super::change::Write;
+use super::error::StoreError;
+use super::rows::{EventPage, MessageRow, SessionRow, Start, UnitRow};
+use crate::ids::SessionId;
+
+/// What a read answers. It waits for a thread of the store, and may be dropped at any time.
+pub type Read<T> = BoxFuture<'static, Result<T, StoreError>>;
+
+/// A store of sessions.
+pub trait Store: Send + Sync + fmt::Debug {
+    /// Where it begins: what was true when it was opened.
+    fn start(&self) -> Start;
+
+    /// Queues a write. It does not wait; [`Write::then`] hears what became of it. A write of a session that is deleted
+    /// or was never created fails with [`StoreError::NoSession`], of whatever class it is.
+    fn write(&self, write: Write);
+
+    /// The sessions after that one in the order of their creation, at most `limit`.
+    fn sessions(&self, after: Option<SessionId>, limit: usize) -> Read<Vec<SessionRow>>;
+
+    /// One session.
+    fn session(&self, id: &SessionId) -> Read<SessionRow>;
+
+    /// The events after that number: at most `limit`, and no more bytes than that, but at least one.
+    fn events(&self, id: &SessionId, after: u64, limit: usize, bytes: usize) -> Read<EventPage>;
+
+    /// The newest messages, in their order: at most `limit`, and no more bytes than that.
+    fn messages(&self, id: &SessionId, limit: usize, bytes: usize) -> Read<Vec<MessageRow>>;
+
+    /// The memory of a session.
+    fn memory(&self, id: &SessionId) -> Read<Vec<(String, Vec<u8>)>>;
+
+    /// The units of a session that are not acknowledged, and the newest `read` of those that are.
+    fn units(&self, id: &SessionId, read: usize) -> Read<Vec<UnitRow>>;
+
+    /// What was kept of a run, in its order.
+    fn kept(&self, id: &SessionId, run: &str) -> Read<Vec<String>>;
+
+    /// Runs outside the turn that have begun and not ended, with what is known of them.
+    fn open_runs(&self, id: &SessionId) -> Read<Vec<(String, String)>>;
+
+    /// The sessions that were left in the middle of something: a turn or a run that has not ended, a unit that has not
+    /// ended, a completion that is not acknowledged.
+    fn unfinished(&self) -> Read<Vec<SessionId>>;
+
+    /// Drops what may be dropped now, and gives room back to the disk. It never touches what is not delivered.
+    fn compact(&self) -> Read<()>;
+
+    /// How it is.
+    fn health(&self) -> Health;
+
+    /// Writes what is queued, and closes. Later writes fail with [`StoreError::Closed`]. Answers an error when something that was
+    /// owed could not be written.
+    fn close(&self) -> Read<()>;
+}
+
+/// How a store is.
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub struct Health {
+    /// Why it takes no writes now, if it does not.
+    pub failing: Option<String>,
+    /// Bytes that wait to be written.
+    pub queued_bytes: u64,
+    /// Bytes of the database on disk.
+    pub bytes: u64,
+    /// Commits so far.
+    pub commits: u64,
+    /// Writes in them.
+    pub writes: u64,
+}
+
+/// How much is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retention {
+    /// Events of a session; the oldest go first.
+    pub events_per_session: u64,
+    /// Bytes of them.
+    pub event_bytes_per_session: u64,
+    /// Bytes of the messages of a session. A turn that begins above it is refused.
+    pub transcript_bytes_per_session: u64,
+    /// Acknowledged units of a session that can still be asked for; the oldest go first.
+    pub read_units_per_session: u64,
+    /// Bytes of the database. New sessions and turns are refused above it.
+    pub bytes: u64,
+}
+
+impl Default for Retention {
+    fn default() -> Retention {
+        Retention {
+            events_per_session: 100_000,
+            event_bytes_per_session: 64 << 20,
+            transcript_bytes_per_session: 64 << 20,
+            read_units_per_session: 1_024,
+            bytes: 8 << 30,
+        }
+    }
+}
