@@ -20,11 +20,16 @@
 
 mod change;
 mod error;
+mod memory;
 mod rows;
+mod rules;
 #[allow(clippy::module_inception, reason = "the room's main type has the room's name")]
 mod store;
+#[cfg(test)]
+mod tests;
 
 pub use change::{Body, Change, Class, Encode, Recorded, Then, Write};
 pub use error::StoreError;
+pub use memory::Memory;
 pub use rows::{EventPage, EventRow, MessageRow, Running, SessionRow, Start, UnitRow, UnitState};
-pub use store::{Health, Read, Retention, Store};
+pub use store::{Health, Read, Retention, Store, Transcript};

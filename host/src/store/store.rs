@@ -77,15 +77,26 @@ pub struct Health {
     pub writes: u64,
 }
 
+/// What becomes of a conversation that has grown beyond its bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Transcript {
+    /// It is kept whole. Turns that would begin above the bound are refused.
+    Refuse,
+    /// Its oldest messages go, and the newest one stays in any case.
+    DropOldest,
+}
+
 /// How much is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retention {
-    /// Events of a session; the oldest go first.
+    /// Events of a session; the oldest go first, and the newest one stays in any case.
     pub events_per_session: u64,
     /// Bytes of them.
     pub event_bytes_per_session: u64,
-    /// Bytes of the messages of a session. A turn that begins above it is refused.
+    /// Bytes of the messages of a session.
     pub transcript_bytes_per_session: u64,
+    /// What becomes of a conversation above that.
+    pub transcript: Transcript,
     /// Acknowledged units of a session that can still be asked for; the oldest go first.
     pub read_units_per_session: u64,
     /// Bytes of the database. New sessions and turns are refused above it.
@@ -98,8 +109,23 @@ impl Default for Retention {
             events_per_session: 100_000,
             event_bytes_per_session: 64 << 20,
             transcript_bytes_per_session: 64 << 20,
+            transcript: Transcript::Refuse,
             read_units_per_session: 1_024,
             bytes: 8 << 30,
+        }
+    }
+}
+
+impl Retention {
+    /// For a store in memory: less of each session, and conversations lose their beginning in place of being refused.
+    pub fn memory() -> Retention {
+        Retention {
+            events_per_session: 4_096,
+            event_bytes_per_session: 8 << 20,
+            transcript_bytes_per_session: 16 << 20,
+            transcript: Transcript::DropOldest,
+            read_units_per_session: 1_024,
+            bytes: u64::MAX,
         }
     }
 }

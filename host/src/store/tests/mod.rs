@@ -1,0 +1,4 @@
+//! Tests of the stores: one contract for all of them, and what each has of its own.
+
+mod contract;
+mod talk;
