@@ -123,6 +123,7 @@ fn admissions(control: &Runtime, units: u32) -> Duration {
         registry: nodes.registry.share(),
         completions: completions.clone(),
         receives: Receives::Later,
+        recorder: Arc::new(InMemory),
     };
     let mut call = slots.call(origin, Policy::Inline);
     let children: Vec<Child> = (0..units)
@@ -239,10 +240,11 @@ async fn read(session: Session, mut over: tokio::sync::oneshot::Receiver<()>) ->
         let event = match event {
             Ok(Some(event)) => event,
             Ok(None) => break,
-            Err(lagged) => {
+            Err(WatchError::Lagged(lagged)) => {
                 missed += lagged.missed;
                 continue;
             }
+            Err(_) => break,
         };
         if let EventKind::DelegationAccepted { delegation, .. } = event.kind {
             accepted.insert(delegation, event.at);

@@ -27,6 +27,8 @@ pub enum ErrorKind {
     Refused,
     /// The machine does not give what is needed.
     Machine,
+    /// Something cannot be recorded, or what was recorded cannot be read.
+    Store,
 }
 
 impl Error {

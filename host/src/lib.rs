@@ -19,7 +19,7 @@ pub mod tool;
 pub mod work;
 
 pub use error::{Error, ErrorKind};
-pub use host::{Compilation, Host, HostBuilder, SessionBuilder};
+pub use host::{Compilation, Host, HostBuilder, Profile, ProfileSettings, SessionBuilder};
 
 /// What the child process runs that compiles components: one component from standard input, its code to standard
 /// output. An embedder who chooses [`Compilation::Child`] calls it from the program named there.

@@ -1,7 +1,6 @@
 //! The words of a conversation: messages, tools and their calls, and the failure that a guest can read.
 
 use std::fmt;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -200,9 +199,16 @@ impl FailureCode {
 }
 
 /// A time as JSON shows it: whole milliseconds.
-pub(crate) fn milliseconds<S: serde::Serializer>(
-    time: &Duration,
-    to: S,
-) -> Result<S::Ok, S::Error> {
-    to.serialize_u64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+pub(crate) mod milliseconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        u64::deserialize(from).map(Duration::from_millis)
+    }
 }

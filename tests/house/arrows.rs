@@ -17,7 +17,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tool", &["message", "plugin", "sandbox", "work"]),
     ("store", &["ids"]),
     ("delegation", &["ids", "work"]),
-    ("session", &["delegation", "ids", "message", "model", "sandbox", "tool", "work"]),
+    ("session", &["delegation", "ids", "message", "model", "sandbox", "store", "tool", "work"]),
     (
         "host",
         &[
@@ -29,6 +29,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "plugin",
             "sandbox",
             "session",
+            "store",
             "tool",
             "work",
         ],

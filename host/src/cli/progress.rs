@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use checkrein::session::{Event, EventKind, Lagged, TurnReport};
+use checkrein::session::{Event, EventKind, TurnReport, WatchError};
 use checkrein::work::Grace;
 
 use super::screen::Screen;
@@ -71,8 +71,11 @@ impl Progress {
     }
 
     /// Says that events were missed.
-    pub(super) fn missed(&self, lagged: Lagged) {
-        self.screen.line(&format!("{lagged}: what shows them is too slow"));
+    pub(super) fn missed(&self, error: &WatchError) {
+        self.screen.line(&match error {
+            WatchError::Lagged(lagged) => format!("{lagged}: what shows them is too slow"),
+            other => other.to_string(),
+        });
     }
 
     /// Says how the run went.

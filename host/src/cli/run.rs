@@ -179,7 +179,7 @@ impl Run {
                 event = events.next() => match event {
                     Ok(Some(event)) => show(&event, &mut output),
                     Ok(None) => {}
-                    Err(lagged) => missed.push(lagged),
+                    Err(error) => missed.push(error),
                 },
                 _ = redraw.tick() => {
                     let nodes = if screen.is_live() { host.tree().snapshot(run) } else { Vec::new() };
@@ -192,10 +192,10 @@ impl Run {
                 Ok(Some(event)) => show(&event, &mut output),
                 Ok(None) => break,
                 // What comes after the gap is still shown: the end of the run among it.
-                Err(lagged) => missed.push(lagged),
+                Err(error) => missed.push(error),
             }
         }
-        missed.into_iter().for_each(|lagged| progress.missed(lagged));
+        missed.iter().for_each(|error| progress.missed(error));
         match output {
             Output::Lost(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 Err(Problem::because(Code::Failed, "could not write to standard output", error))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::id::{CallId, DelegationId};
 use super::limits::DelegationLimit;
-use crate::ids::SessionId;
+use crate::ids::WorkId;
 
 #[cfg(test)]
 mod model;
@@ -17,7 +17,7 @@ pub(super) struct Capacity {
     /// One entry for each slot that is held.
     held: BTreeMap<CallId, Held>,
     /// Slots held, by session. Always the sum over `held`.
-    sessions: BTreeMap<SessionId, u64>,
+    sessions: BTreeMap<WorkId, u64>,
     /// First come, first served. A unit whose session is at its own limit does not hold up those behind it.
     line: VecDeque<Ask>,
     /// Why nothing is admitted any more. Never taken back.
@@ -34,7 +34,7 @@ pub(super) struct Bounds {
 
 #[derive(Debug)]
 struct Held {
-    session: SessionId,
+    session: WorkId,
     /// Never 0.
     units: u64,
 }
@@ -44,7 +44,7 @@ struct Held {
 pub(super) struct Ask {
     pub(super) id: DelegationId,
     pub(super) call: CallId,
-    pub(super) session: SessionId,
+    pub(super) session: WorkId,
 }
 
 /// What a unit does when there is no slot for it.
@@ -155,8 +155,8 @@ impl Capacity {
             held.units += 1;
             return;
         }
-        self.held.insert(ask.call, Held { session: ask.session.clone(), units: 1 });
-        *self.sessions.entry(ask.session.clone()).or_default() += 1;
+        self.held.insert(ask.call, Held { session: ask.session, units: 1 });
+        *self.sessions.entry(ask.session).or_default() += 1;
     }
 }
 
@@ -165,7 +165,7 @@ struct Forecast<'a> {
     capacity: &'a Capacity,
     /// Calls that would have taken a slot, and their number by session.
     calls: BTreeSet<CallId>,
-    sessions: BTreeMap<&'a SessionId, u64>,
+    sessions: BTreeMap<WorkId, u64>,
 }
 
 impl<'a> Forecast<'a> {
@@ -187,7 +187,7 @@ impl<'a> Forecast<'a> {
             return Err(DelegationLimit::UnitsPerHost);
         }
         self.calls.insert(ask.call);
-        *self.sessions.entry(&ask.session).or_default() += 1;
+        *self.sessions.entry(ask.session).or_default() += 1;
         Ok(())
     }
 }

@@ -52,6 +52,19 @@ impl Completions {
         Completions::default()
     }
 
+    /// The book of a session as it was written down: what has ended and is not acknowledged, in the order of ending, and what was
+    /// acknowledged, the oldest first.
+    pub fn restored(
+        pending: impl IntoIterator<Item = Completion>,
+        read: impl IntoIterator<Item = (DelegationId, UnitStatus)>,
+    ) -> Completions {
+        let pending = pending.into_iter().map(Arc::new).collect();
+        let mut read: VecDeque<_> = read.into_iter().collect();
+        read.drain(..read.len().saturating_sub(REMEMBERED));
+        let book = Mutex::new(Book { open: BTreeMap::new(), pending, read });
+        Completions { shared: Arc::new(Shared { book, changed: Notify::new() }) }
+    }
+
     /// Those that have ended and are not acknowledged, in the order of ending.
     pub fn list(&self) -> Vec<Arc<Completion>> {
         self.lock().pending.iter().cloned().collect()
@@ -73,6 +86,11 @@ impl Completions {
                 None => changed.await,
             }
         }
+    }
+
+    /// One that has ended and is not acknowledged.
+    pub fn pending(&self, id: DelegationId) -> Option<Arc<Completion>> {
+        self.lock().pending.iter().find(|completion| completion.id == id).cloned()
     }
 
     /// The completion has been delivered. Gives it back once, and then never again.
@@ -176,6 +194,11 @@ impl Completions {
             }
         }
         Ok(reached)
+    }
+
+    /// How many units are in line or have not ended.
+    pub fn running(&self) -> usize {
+        self.lock().open.len()
     }
 
     /// How many units are open or unread.

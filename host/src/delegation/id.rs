@@ -3,11 +3,18 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// The name of one unit, written `d<number>`. It is fixed before the unit can start, and never used twice by a host.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DelegationId(pub(crate) u64);
 
 impl DelegationId {
+    /// The name with that number, as somebody wrote it down.
+    pub fn new(number: u64) -> DelegationId {
+        DelegationId(number)
+    }
+
     /// Its number, counting up from 1 in the order in which units were submitted.
     pub fn number(self) -> u64 {
         self.0
@@ -23,6 +30,18 @@ impl fmt::Display for DelegationId {
 impl fmt::Debug for DelegationId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for DelegationId {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for DelegationId {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<DelegationId, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
     }
 }
 

@@ -61,7 +61,7 @@ pub use limits::{Claimed, DelegationLimit, DelegationLimits, Descendants, OverLi
 pub use note::{Answer, Became, note};
 pub use outcome::{ChildStatus, Completion, TaskOutcome, UnitStatus};
 pub use policy::{Mode, Policy};
-pub use recorder::{InMemory, RecordError, Recorder};
+pub use recorder::{InMemory, RecordError, Recorder, Seen};
 pub use refusal::{Reason, Rejected, Retry, Then};
 pub use scheduler::{AtOnce, Scheduler, SchedulerRefusal, UnitRequest};
 pub use slots::{Admission, Call, Child, Hooks, Origin, Receives, Slots, SlotsUsed};

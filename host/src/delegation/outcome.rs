@@ -99,7 +99,8 @@ impl UnitStatus {
 }
 
 /// The one terminal record of an accepted unit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub struct Completion {
     /// The unit that it is about (C3).
@@ -112,6 +113,24 @@ pub struct Completion {
     pub entries: Vec<TaskOutcome>,
     /// What each of these tasks was, in a few words.
     pub goals: Vec<String>,
+}
+
+impl Completion {
+    /// The same, of a unit and for a session of these names.
+    #[must_use]
+    pub fn of(self, id: DelegationId, origin: SessionId) -> Completion {
+        Completion { id, origin, ..self }
+    }
+
+    /// The completion of a unit of which only the record is left: how its tasks ended, in task order, and what each was.
+    pub fn from_record(
+        id: DelegationId,
+        origin: SessionId,
+        entries: Vec<TaskOutcome>,
+        goals: Vec<String>,
+    ) -> Completion {
+        Completion { id, origin, status: UnitStatus::of(&entries), entries, goals }
+    }
 }
 
 #[cfg(test)]

@@ -1,28 +1,61 @@
 //! Where it is written down that a unit was accepted, and how it ended.
 
+use std::fmt;
+use std::sync::Arc;
+
+use futures::future::{BoxFuture, FutureExt};
+
 use super::id::DelegationId;
 use super::outcome::Completion;
 use super::scheduler::UnitRequest;
 
 /// Writes down what was promised. A panic in it counts as an error.
 pub trait Recorder: Send + Sync {
-    /// A unit is about to be accepted: it has its slot, and its children are still the turn's.
+    /// A unit is about to be accepted: it has its slot, and its children are still the turn's. They are the turn's until
+    /// the future is ready; it is dropped when the delegating call is, and the unit is then withdrawn.
     ///
     /// # Errors
     ///
     /// When it is not written; the unit is then rejected (A2).
-    fn accepted(&self, unit: &UnitRequest) -> Result<(), RecordError>;
+    fn accepted(&self, unit: &UnitRequest) -> BoxFuture<'static, Result<(), RecordError>>;
 
-    /// A unit that was written down as accepted has been rejected after all.
+    /// A unit that was written down as accepted, or was about to be, has been rejected after all.
     fn withdrawn(&self, unit: DelegationId);
 
-    /// A unit has ended, and nobody has seen it yet. Not called for a unit whose supervisor was lost: the record
-    /// then shows it as accepted and not ended.
-    ///
-    /// # Errors
-    ///
-    /// When it is not written. The completion is delivered all the same.
-    fn ended(&self, completion: &Completion) -> Result<(), RecordError>;
+    /// A unit has ended, and nobody has seen it yet. It is seen when `seen` is called or dropped, so whoever keeps it until
+    /// the end is written down shows nothing that is not.
+    fn ended(&self, completion: &Arc<Completion>, seen: Seen);
+}
+
+/// Lets a completion be seen, when it is called or dropped.
+pub struct Seen {
+    show: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl Seen {
+    /// What is called when it may be seen.
+    pub fn new(show: impl FnOnce() + Send + 'static) -> Seen {
+        Seen { show: Some(Box::new(show)) }
+    }
+
+    /// Now.
+    pub fn now(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Seen {
+    fn drop(&mut self) {
+        if let Some(show) = self.show.take() {
+            show();
+        }
+    }
+}
+
+impl fmt::Debug for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seen").finish_non_exhaustive()
+    }
 }
 
 /// Writes nothing down: what is in memory is all there is.
@@ -30,14 +63,14 @@ pub trait Recorder: Send + Sync {
 pub struct InMemory;
 
 impl Recorder for InMemory {
-    fn accepted(&self, _unit: &UnitRequest) -> Result<(), RecordError> {
-        Ok(())
+    fn accepted(&self, _unit: &UnitRequest) -> BoxFuture<'static, Result<(), RecordError>> {
+        std::future::ready(Ok(())).boxed()
     }
 
     fn withdrawn(&self, _unit: DelegationId) {}
 
-    fn ended(&self, _completion: &Completion) -> Result<(), RecordError> {
-        Ok(())
+    fn ended(&self, _completion: &Arc<Completion>, seen: Seen) {
+        seen.now();
     }
 }
 

@@ -21,6 +21,8 @@ pub struct UnitRequest {
     pub origin: SessionId,
     /// The places of its tasks in the call, in order.
     pub tasks: Vec<u32>,
+    /// What each of them is, in a few words.
+    pub goals: Vec<String>,
     /// What becomes of it when it is not accepted.
     pub policy: Policy,
 }

@@ -14,7 +14,7 @@ use super::completions::{Completions, Entered, Progress};
 use super::id::{CallId, DelegationId};
 use super::limits::{DelegationLimit, DelegationLimits};
 use super::policy::Policy;
-use super::recorder::{InMemory, Recorder};
+use super::recorder::Recorder;
 use super::refusal::{Reason, Rejected, Then};
 use super::scheduler::{AtOnce, Scheduler, SchedulerRefusal, UnitRequest};
 use super::unit::{Ending, Unit};
@@ -32,15 +32,13 @@ pub struct Slots {
 pub struct Hooks {
     /// Has a say before capacity is asked for.
     pub scheduler: Arc<dyn Scheduler>,
-    /// Writes down what was promised.
-    pub recorder: Arc<dyn Recorder>,
     /// The number of the first unit: one more than the last that was ever written down.
     pub first_id: u64,
 }
 
 impl Default for Hooks {
     fn default() -> Self {
-        Hooks { scheduler: Arc::new(AtOnce), recorder: Arc::new(InMemory), first_id: 1 }
+        Hooks { scheduler: Arc::new(AtOnce), first_id: 1 }
     }
 }
 
@@ -66,7 +64,6 @@ struct State {
 }
 
 /// Where the units of a call belong.
-#[derive(Debug)]
 pub struct Origin {
     /// The session that gets the completions.
     pub session: SessionId,
@@ -76,6 +73,14 @@ pub struct Origin {
     pub completions: Completions,
     /// Whether the session will be there to read them.
     pub receives: Receives,
+    /// Writes down what is promised to it.
+    pub recorder: Arc<dyn Recorder>,
+}
+
+impl fmt::Debug for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Origin").field("session", &self.session).finish_non_exhaustive()
+    }
 }
 
 /// Whether a session can receive a result after the call (A11).
@@ -153,6 +158,11 @@ impl Slots {
         self.shared.change(|capacity| capacity.close(reason));
     }
 
+    /// Numbers units from that one on, if they are not there yet: for a store whose units had numbers below it.
+    pub fn number_from(&self, first: u64) {
+        self.shared.next_id.fetch_max(first, Ordering::SeqCst);
+    }
+
     /// How much is taken now.
     pub fn used(&self) -> SlotsUsed {
         let state = self.shared.lock();
@@ -228,10 +238,11 @@ impl Call {
             call: self.id,
             origin: self.origin.session.clone(),
             tasks: children.iter().map(|child| child.task).collect(),
+            goals: children.iter().map(|child| child.goal.clone()).collect(),
             policy: self.policy,
         };
         let admission = match self.may_enter(&request, &children).await {
-            Ok(place) => self.accept(place, &request, children),
+            Ok(place) => self.accept(place, children),
             Err(reason) => Err((reason, children)),
         };
         match admission {
@@ -253,7 +264,7 @@ impl Call {
         }
     }
 
-    /// Everything that may take time, up to and with the slot. Nothing of it touches the children.
+    /// Everything that may take time, up to and with the slot and the record. Nothing of it touches the children.
     async fn may_enter(&self, request: &UnitRequest, children: &[Child]) -> Result<Place, Reason> {
         let shared = &self.slots.shared;
         if let Fate::Rejected(reason) = &self.fate {
@@ -268,14 +279,18 @@ impl Call {
         let unread = Reason::Capacity { limit: DelegationLimit::UnreadCompletions, allowed: bound };
         let entered = self.origin.completions.enter(Arc::clone(&progress), bound).ok_or(unread)?;
         let slot = self.slot(request, &progress).await?;
-        Ok(Place { slot, entered, progress })
+        let work = self.origin.registry.open(Kind::Unit, request.id.to_string());
+        let work =
+            work.map_err(|refused| Reason::Draining { words: refused.to_string().into() })?;
+        let written = write(&self.origin.recorder, request).await?;
+        Ok(Place { slot, entered, progress, work, written })
     }
 
     /// Gets the slot, now or after a wait in line.
     async fn slot(&self, request: &UnitRequest, progress: &Progress) -> Result<Slot, Reason> {
         let UnitRequest { id, call, policy, .. } = *request;
         let shared = &self.slots.shared;
-        let asks = Ask { id, call, session: request.origin.clone() };
+        let asks = Ask { id, call, session: self.origin.registry.id() };
         let without = match policy {
             Policy::Queue => WithoutSlot::Wait,
             Policy::Inline | Policy::Refuse => WithoutSlot::Leave,
@@ -337,41 +352,63 @@ impl Call {
         }
     }
 
-    /// The step (A2): with the slot in hand, and without an await, the children change their owner. What goes wrong
-    /// on the way drops the slot, the entry in the book and the unit's node, and the children have not moved.
-    fn accept(
-        &self,
-        place: Place,
-        request: &UnitRequest,
-        children: Vec<Child>,
-    ) -> Result<Unit, (Reason, Vec<Child>)> {
-        let Place { slot, entered, progress } = place;
-        let recorder = &self.slots.shared.hooks.recorder;
-        let work = match self.origin.registry.open(Kind::Unit, request.id.to_string()) {
-            Ok(work) => work,
-            Err(refused) => {
-                return Err((Reason::Draining { words: refused.to_string().into() }, children));
-            }
-        };
-        let words = match catch_unwind(AssertUnwindSafe(|| recorder.accepted(request))) {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some("the recorder panicked".to_owned()),
-        };
-        if let Some(words) = words {
-            return Err((Reason::Store { words: words.into() }, children));
-        }
+    /// The step (A2): with the slot in hand and the record written, and without an await, the children change their owner.
+    /// What goes wrong on the way drops the slot, the entry in the book, the record and the unit's node, and the children
+    /// have not moved.
+    fn accept(&self, place: Place, children: Vec<Child>) -> Result<Unit, (Reason, Vec<Child>)> {
+        let Place { slot, entered, progress, work, written } = place;
         let moving: Vec<&Work> = children.iter().map(|child| &child.work).collect();
         if let Err(refused) = work.adopt(&moving) {
-            let withdrawn = catch_unwind(AssertUnwindSafe(|| recorder.withdrawn(request.id)));
-            if withdrawn.is_err() {
-                tracing::error!(unit = %request.id, "the recorder panicked when a unit was withdrawn");
-            }
             return Err((Reason::Ownership(refused), children));
         }
+        written.stands();
         entered.accept(work.id());
-        let ending = Ending::new(progress, self.origin.completions.clone(), slot);
-        Ok(Unit::new(children, ending, Arc::clone(recorder), work))
+        let (completions, recorder) =
+            (self.origin.completions.clone(), Arc::clone(&self.origin.recorder));
+        let ending = Ending::new(progress, completions, recorder, slot);
+        Ok(Unit::new(children, ending, work))
+    }
+}
+
+/// Writes down that a unit is accepted. Whatever the recorder does, there is an answer; what was begun is withdrawn when
+/// the answer is dropped.
+async fn write(recorder: &Arc<dyn Recorder>, request: &UnitRequest) -> Result<Written, Reason> {
+    let written = Written { recorder: Arc::clone(recorder), unit: request.id, stands: false };
+    let answer = match catch_unwind(AssertUnwindSafe(|| recorder.accepted(request))) {
+        Ok(answer) => AssertUnwindSafe(answer).catch_unwind().await,
+        Err(panic) => Err(panic),
+    };
+    let words = match answer {
+        Ok(Ok(())) => return Ok(written),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "the recorder panicked".to_owned(),
+    };
+    // There is nothing to withdraw.
+    written.stands();
+    Err(Reason::Store { words: words.into() })
+}
+
+/// A record that a unit is accepted. Dropping it withdraws the unit, until it stands.
+struct Written {
+    recorder: Arc<dyn Recorder>,
+    unit: DelegationId,
+    stands: bool,
+}
+
+impl Written {
+    fn stands(mut self) {
+        self.stands = true;
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        if self.stands {
+            return;
+        }
+        if catch_unwind(AssertUnwindSafe(|| self.recorder.withdrawn(self.unit))).is_err() {
+            tracing::error!(unit = %self.unit, "the recorder panicked when a unit was withdrawn");
+        }
     }
 }
 
@@ -388,6 +425,8 @@ struct Place {
     slot: Slot,
     entered: Entered,
     progress: Arc<Progress>,
+    written: Written,
+    work: Work,
 }
 
 /// A share in the slot of a call. Dropping it gives it back.

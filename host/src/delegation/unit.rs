@@ -5,10 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use super::completions::{Completions, Progress};
 use super::id::DelegationId;
 use super::outcome::{Completion, TaskOutcome};
-use super::recorder::Recorder;
+use super::recorder::{Recorder, Seen};
 use super::slots::{Child, Slot};
 use crate::ids::SessionId;
 use crate::work::{Body, Cutting, Work};
@@ -23,20 +25,14 @@ pub struct Unit {
     // Teardown order: the children go before the node that owns them.
     children: Vec<Child>,
     ending: Arc<Ending>,
-    recorder: Arc<dyn Recorder>,
     work: Work,
 }
 
 impl Unit {
-    pub(super) fn new(
-        children: Vec<Child>,
-        ending: Ending,
-        recorder: Arc<dyn Recorder>,
-        work: Work,
-    ) -> Unit {
+    pub(super) fn new(children: Vec<Child>, ending: Ending, work: Work) -> Unit {
         let ending = Arc::new(ending);
         work.set_body(Arc::clone(&ending) as Arc<dyn Body>);
-        Unit { children, ending, recorder, work }
+        Unit { children, ending, work }
     }
 
     /// Its name.
@@ -64,27 +60,21 @@ impl Unit {
         self.ending.progress.record(outcome);
     }
 
-    /// Waits until nothing of the children is left, writes the end down, gives the slot back, and completes.
+    /// Waits until nothing of the children is left, gives the slot back, writes the end down, and completes.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future is dropping the unit: the completion still comes.
     pub async fn finish(self) -> Arc<Completion> {
-        let Unit { children, ending, recorder, work } = self;
+        let Unit { children, ending, work } = self;
         drop(children);
         // The bound has no end, so that only the first answer can come.
         while work.drain("the unit has ended", Duration::MAX).await.is_err() {}
         let completion = Arc::new(ending.progress.completion());
-        match catch_unwind(AssertUnwindSafe(|| recorder.ended(&completion))) {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                tracing::error!(unit = %completion.id, %error, "the end of a unit was not written down");
-            }
-            Err(_) => {
-                tracing::error!(unit = %completion.id, "the recorder panicked at the end of a unit")
-            }
+        if let Some(seen) = ending.end(&completion) {
+            // Dropped where nobody can be told.
+            seen.await.ok();
         }
-        ending.end(Arc::clone(&completion));
         // Whoever sees the node go finds the completion.
         drop(work);
         completion
@@ -106,20 +96,38 @@ impl fmt::Debug for Unit {
 pub(super) struct Ending {
     pub(super) progress: Arc<Progress>,
     completions: Completions,
+    recorder: Arc<dyn Recorder>,
     /// None once it has been given back.
     slot: Mutex<Option<Slot>>,
 }
 
 impl Ending {
-    pub(super) fn new(progress: Arc<Progress>, completions: Completions, slot: Slot) -> Ending {
-        Ending { progress, completions, slot: Mutex::new(Some(slot)) }
+    pub(super) fn new(
+        progress: Arc<Progress>,
+        completions: Completions,
+        recorder: Arc<dyn Recorder>,
+        slot: Slot,
+    ) -> Ending {
+        Ending { progress, completions, recorder, slot: Mutex::new(Some(slot)) }
     }
 
-    fn end(&self, completion: Arc<Completion>) {
-        let slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+    /// Ends the unit, once. What is given back is told when its completion can be seen.
+    fn end(&self, completion: &Arc<Completion>) -> Option<oneshot::Receiver<()>> {
+        let slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         // The slot first: who has seen the completion finds it free.
         drop(slot);
-        self.completions.complete(completion);
+        let (told, seen) = oneshot::channel();
+        let (completions, shown) = (self.completions.clone(), Arc::clone(completion));
+        let show = Seen::new(move || {
+            completions.complete(shown);
+            told.send(()).ok();
+        });
+        // A recorder that panics drops what would have let the completion be seen, and so lets it.
+        let recorded = AssertUnwindSafe(|| self.recorder.ended(completion, show));
+        if catch_unwind(recorded).is_err() {
+            tracing::error!(unit = %completion.id, "the recorder panicked at the end of a unit");
+        }
+        Some(seen)
     }
 }
 
@@ -127,7 +135,8 @@ impl Drop for Ending {
     fn drop(&mut self) {
         let held = self.slot.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         if held {
-            self.end(Arc::new(self.progress.completion()));
+            // It comes when it is recorded; here nobody waits for it.
+            drop(self.end(&Arc::new(self.progress.completion())));
         }
     }
 }

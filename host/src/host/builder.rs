@@ -1,34 +1,29 @@
 //! Making a host.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use super::first_party;
-use super::guard::Guards;
 use super::host::{Host, Inner};
 use super::program;
-use crate::delegation::{DelegationLimits, Hooks, Recorder, Scheduler, Slots};
+use super::setting::{Given, Setting};
+use crate::delegation::{DelegationLimits, Hooks, InMemory, Recorder, Scheduler, Slots};
 use crate::error::{Error, ErrorKind};
-use crate::model::{Lookup, Models, Provider, ProviderConfig};
-use crate::plugin::{self, Catalogue, Configuration, Embedded, ModelName, Name};
+use crate::model::Provider;
+use crate::plugin::{Configuration, Embedded};
 use crate::sandbox::{
     Cache, CompileLimits, Compiler, EngineSettings, Engines, Loader, Names, Pool, Sandbox,
-    SandboxSettings, check_caps,
+    SandboxSettings,
 };
 use crate::session::{Checkpoints, NoCheckpoints};
 use crate::tool::Environment;
-use crate::work::{Grace, Tree};
-
-/// How long a soft stop stays soft where the operator says nothing else.
-const GRACE: Duration = Duration::from_secs(30);
+use crate::work::Tree;
 
 /// Components that are read from the disk at one time, for all sessions together.
 const READS: usize = 4;
@@ -64,6 +59,7 @@ pub struct HostBuilder {
     environment: Environment,
     checkpoints: Arc<dyn Checkpoints>,
     hooks: Hooks,
+    recorder: Arc<dyn Recorder>,
     names: Option<Arc<dyn Names>>,
     roots: Vec<Vec<u8>>,
     guarded: Vec<(String, PathBuf)>,
@@ -83,6 +79,7 @@ impl HostBuilder {
             environment: Arc::new(|_| None),
             checkpoints: Arc::new(NoCheckpoints),
             hooks: Hooks::default(),
+            recorder: Arc::new(InMemory),
             names: None,
             roots: Vec::new(),
             guarded: Vec::new(),
@@ -176,7 +173,7 @@ impl HostBuilder {
 
     /// Who writes down what was let into the background and how it ended. Without it that is kept in memory alone.
     pub fn recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
-        self.hooks.recorder = recorder;
+        self.recorder = recorder;
         self
     }
 
@@ -197,13 +194,22 @@ impl HostBuilder {
         let control = Handle::try_current().map_err(|error| {
             machine("a host must be built inside a tokio runtime")(error.into())
         })?;
-        let configuration = self.configuration;
-        let described = described(&configuration)?;
-        let models =
-            models(&configuration, &described, self.models, self.default_model, &self.environment);
-        let (catalogue, named) = catalogue(&configuration, &self.embedded, &self.named)?;
-
-        check_ceilings(&configuration, &catalogue)?;
+        let cache = self.cache.or_else(|| self.configuration.cache_directory.clone());
+        let given = Given {
+            configuration: self.configuration,
+            models: self.models,
+            default_model: self.default_model,
+            embedded: self.embedded,
+            named: self.named,
+            environment: Arc::clone(&self.environment),
+            guarded: self.guarded,
+            cache: cache.clone(),
+        };
+        // What the host makes of profiles that are served from it.
+        let pattern =
+            Given { named: Vec::new(), configuration: Configuration::default(), ..given.clone() };
+        let setting = Setting::new(given)?;
+        let configuration = &setting.configuration;
         let pool = self.pool.or_else(|| {
             let size = configuration.sandbox.pool_size?;
             Some(Pool::Slots(u32::try_from(size.0).unwrap_or(u32::MAX)))
@@ -212,16 +218,13 @@ impl HostBuilder {
             Engines::new(&EngineSettings { pool: pool.unwrap_or_default() }).map_err(|error| {
                 machine("could not set up the engine that runs guests")(error.into())
             })?;
-        let limits = compile_limits(&configuration);
+        let limits = compile_limits(configuration);
         let compiler = match self.compilation {
             Compilation::Child { program, arguments } => {
                 Compiler::child(program::locate(&program, &*self.environment)?, arguments, limits)
             }
             Compilation::InProcess => Compiler::in_process(limits),
         };
-        let cache = self.cache.or_else(|| configuration.cache_directory.clone());
-        let guards =
-            Guards::new(self.guarded, cache.as_deref(), &configuration, &described, &catalogue);
         let cache = cache.and_then(|folder| Cache::open_or_warn(folder, Cache::USUAL_BYTES));
         let loader = Loader::new(engines.clone(), compiler, cache);
 
@@ -230,30 +233,22 @@ impl HostBuilder {
         if let Some(threads) = configuration.sandbox.executor_threads {
             settings.threads = usize::try_from(threads.0).unwrap_or(usize::MAX);
         }
-        let slots = Slots::new(delegation_limits(&configuration), self.hooks);
+        let slots = Slots::new(delegation_limits(configuration), self.hooks);
         let (tree, root) = Tree::new("host");
         let sandbox = Sandbox::new(&tree, control, engines, loader, &settings)
             .map_err(|error| machine("could not set up the sandbox")(error.into()))?;
-        let grace = match configuration.stop.grace {
-            Some(plugin::Grace::After(time)) => Grace::After(time),
-            Some(plugin::Grace::Never) => Grace::Never,
-            None => Grace::After(GRACE),
-        };
         Ok(Host {
             inner: Arc::new(Inner {
                 tree,
-                root,
+                root: Arc::new(root),
                 sandbox,
-                configuration,
-                catalogue,
-                named,
-                models,
+                own: Arc::new(setting),
+                pattern,
                 environment: self.environment,
-                guards,
                 reads: Arc::new(Semaphore::new(READS)),
                 checkpoints: self.checkpoints,
-                grace,
                 slots,
+                recorder: self.recorder,
                 sessions: AtomicU64::new(0),
             }),
         })
@@ -266,20 +261,6 @@ impl fmt::Debug for HostBuilder {
             .field("compilation", &self.compilation)
             .finish_non_exhaustive()
     }
-}
-
-/// Refuses a ceiling above what the engine can give to any run: it would be a limit that nothing enforces.
-fn check_ceilings(configuration: &Configuration, catalogue: &Catalogue) -> Result<(), Error> {
-    for plugin in catalogue.plugins() {
-        check_caps(&configuration.ceiling(plugin.name())).map_err(|error| {
-            let attempt = format!(
-                "the limits that the configuration sets for `{}` cannot be enforced",
-                plugin.name()
-            );
-            Error::because(ErrorKind::Configuration, attempt, error)
-        })?;
-    }
-    Ok(())
 }
 
 fn delegation_limits(configuration: &Configuration) -> DelegationLimits {
@@ -311,83 +292,10 @@ fn compile_limits(configuration: &Configuration) -> CompileLimits {
     limits
 }
 
-/// All plugins, and the names of those that the operator named.
-fn catalogue(
-    configuration: &Configuration,
-    embedded: &[Embedded],
-    folders: &[PathBuf],
-) -> Result<(Catalogue, BTreeSet<Name>), Error> {
-    let mut catalogue = Catalogue::new(configuration.compile.most_component_bytes());
-    let mut named = BTreeSet::new();
-    for folder in folders {
-        named.insert(catalogue.add_path(folder).map_err(|error| {
-            let attempt = format!("could not open the plugin in {}", folder.display());
-            Error::because(ErrorKind::Configuration, attempt, error)
-        })?);
-    }
-    catalogue.add_configured(configuration);
-    catalogue.add_embedded(embedded);
-    for stranger in catalogue.strangers(configuration) {
-        tracing::warn!("the configuration speaks of a plugin that is not there: {stranger}");
-    }
-    Ok((catalogue, named))
-}
-
-/// What model descriptions name, looked up through the host's own means.
-struct Finds<'a>(&'a Environment, &'a Path);
-
-impl Lookup for Finds<'_> {
-    fn variable(&self, name: &str) -> Option<String> {
-        (self.0)(name)
-    }
-
-    fn file(&self, path: &Path) -> std::io::Result<String> {
-        std::fs::read_to_string(self.1.join(path))
-    }
-}
-
-/// A configured model that cannot be opened, for want of a key for instance, is left out with a warning: it must
-/// not keep the others from working. Whoever asks for it hears that there is no such model.
-fn models(
-    configuration: &Configuration,
-    described: &[(ModelName, ProviderConfig)],
-    given: Vec<Arc<dyn Provider>>,
-    default: Option<String>,
-    environment: &Environment,
-) -> Models {
-    let mut models = Models::new();
-    for (name, described) in described {
-        let finds = Finds(environment, configuration.folder());
-        match described.open(name.as_str(), &finds) {
-            Ok(provider) => models = models.with(provider),
-            Err(error) => tracing::warn!(model = %name, error = %error, "the model is left out"),
-        }
-    }
-    for provider in given {
-        models = models.with(provider);
-    }
-    let default = default.or_else(|| configuration.default_model.as_ref().map(ToString::to_string));
-    match default {
-        Some(default) => models.with_default(default),
-        None => models,
-    }
-}
-
-/// What the configuration says of its models.
-fn described(configuration: &Configuration) -> Result<Vec<(ModelName, ProviderConfig)>, Error> {
-    let mut all = Vec::new();
-    for name in configuration.models() {
-        let described = configuration.model(name.as_str()).map_err(|error| {
-            let attempt = format!("could not read the model `{name}` of the configuration");
-            Error::because(ErrorKind::Configuration, attempt, error)
-        })?;
-        all.extend(described.map(|described| (name.clone(), described)));
-    }
-    Ok(all)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]

@@ -1,6 +1,5 @@
 //! The host itself.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,12 +8,11 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use super::builder::{Compilation, HostBuilder};
-use super::guard::Guards;
-use super::open::SessionBuilder;
-use crate::delegation::{Slots, SlotsUsed};
-use crate::ids::SessionId;
+use super::open::{Place, SessionBuilder};
+use super::setting::{Given, Setting};
+use crate::delegation::{Recorder, Slots, SlotsUsed};
 use crate::model::Models;
-use crate::plugin::{Catalogue, Configuration, Name};
+use crate::plugin::{Catalogue, Configuration};
 use crate::sandbox::Sandbox;
 use crate::session::Checkpoints;
 use crate::tool::Environment;
@@ -31,20 +29,18 @@ pub struct Host {
 
 pub(super) struct Inner {
     pub(super) tree: Tree,
-    pub(super) root: Work,
+    pub(super) root: Arc<Work>,
     pub(super) sandbox: Sandbox,
-    pub(super) configuration: Configuration,
-    pub(super) catalogue: Catalogue,
-    /// The plugins that the operator named on the command line or in code.
-    pub(super) named: BTreeSet<Name>,
-    pub(super) models: Models,
+    /// What decides about sessions outside a profile.
+    pub(super) own: Arc<Setting>,
+    /// What the settings of profiles have in common, without a configuration.
+    pub(super) pattern: Given,
     pub(super) environment: Environment,
-    pub(super) guards: Guards,
     /// Places for reads of components, each of which holds a thread and a component.
     pub(super) reads: Arc<Semaphore>,
     pub(super) checkpoints: Arc<dyn Checkpoints>,
-    pub(super) grace: Grace,
     pub(super) slots: Slots,
+    pub(super) recorder: Arc<dyn Recorder>,
     pub(super) sessions: AtomicU64,
 }
 
@@ -57,7 +53,9 @@ impl Host {
 
     /// Begins to open a session with an agent: the name of a plugin.
     pub fn session(&self, agent: impl Into<String>) -> SessionBuilder {
-        SessionBuilder::new(self.clone(), agent.into())
+        let setting = Arc::clone(&self.inner.own);
+        let place = Place { setting, node: Arc::clone(&self.inner.root), home: None };
+        SessionBuilder::new(self.clone(), place, agent.into())
     }
 
     /// All running work.
@@ -67,17 +65,17 @@ impl Host {
 
     /// The plugins that this host knows.
     pub fn catalogue(&self) -> &Catalogue {
-        &self.inner.catalogue
+        &self.inner.own.catalogue
     }
 
     /// What the operator configured.
     pub fn configuration(&self) -> &Configuration {
-        &self.inner.configuration
+        &self.inner.own.configuration
     }
 
     /// The models that can be asked.
     pub fn models(&self) -> &Models {
-        &self.inner.models
+        &self.inner.own.models
     }
 
     /// The sandbox, for an embedder that runs components without sessions.
@@ -87,7 +85,7 @@ impl Host {
 
     /// How long a soft stop stays soft, as configured.
     pub fn grace(&self) -> Grace {
-        self.inner.grace
+        self.inner.own.grace
     }
 
     /// How much of the capacity for background work is taken.
@@ -113,9 +111,8 @@ impl Host {
         root.drain(reason, bound).await
     }
 
-    pub(super) fn next_session(&self) -> SessionId {
-        let number = self.inner.sessions.fetch_add(1, Ordering::Relaxed) + 1;
-        SessionId::new(format!("s{number}"))
+    pub(super) fn next_session(&self) -> u64 {
+        self.inner.sessions.fetch_add(1, Ordering::Relaxed) + 1
     }
 }
 

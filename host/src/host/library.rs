@@ -49,8 +49,7 @@ impl Shared {
             let words = format!("there is no agent `{}` to hand a task to", name.escape_debug());
             Failure::new(FailureCode::NotFound, words)
         };
-        let host = self.opened.host();
-        let plugin = host.catalogue().get(name).map_err(|_| missing())?;
+        let plugin = self.opened.catalogue().get(name).map_err(|_| missing())?;
         if plugin.manifest().kind != Kind::Agent {
             return Err(missing());
         }

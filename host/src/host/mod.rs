@@ -9,9 +9,13 @@ mod guard;
 #[allow(clippy::module_inception, reason = "the room's main type has the room's name")]
 mod host;
 mod library;
+mod loaded;
 mod open;
+mod profile;
 mod program;
+mod setting;
 
 pub use builder::{Compilation, HostBuilder};
 pub use host::Host;
 pub use open::SessionBuilder;
+pub use profile::{Profile, ProfileSettings};

@@ -2,18 +2,43 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::host::Host;
 use super::library::Library;
-use crate::delegation::Completions;
+use super::loaded::Loaded;
+use super::setting::Setting;
 use crate::error::{Error, ErrorKind};
+use crate::ids::SessionId;
 use crate::plugin::{
-    Decision, Effective, Given, Kind, Pattern, Patterns, Plugin, Source, Standing, decide,
+    Catalogue, Decision, Effective, Given, Kind, Pattern, Patterns, Plugin, Source, Standing,
+    decide,
 };
 use crate::sandbox::{AgentCode, Directory, Limits, Reach, Share};
-use crate::session::{Agent, Background, Delivery, Parts, Session};
+use crate::session::{Agent, Background, Delivery, Parts, Restored, Session};
+use crate::store::{self, Change, Memory, Retention, Store};
 use crate::tool::{LogSink, Plugged, ToolPlugin, Toolbox};
 use crate::work::{self, Work};
+
+/// Where a session is opened.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) setting: Arc<Setting>,
+    /// Owns the session's node.
+    pub(super) node: Arc<Work>,
+    /// The profile that the session belongs to; none for one that is over with the process.
+    pub(super) home: Option<Home>,
+}
+
+/// Where the sessions of a profile are kept.
+#[derive(Clone)]
+pub(super) struct Home {
+    pub(super) store: Arc<dyn Store>,
+    /// The number of the next session.
+    pub(super) numbers: Arc<AtomicU64>,
+    /// Agents that are loaded, for all sessions of the profile.
+    pub(super) loaded: Arc<Loaded>,
+}
 
 /// Opens a session. What is not said is not granted.
 ///
@@ -22,6 +47,7 @@ use crate::work::{self, Work};
 #[derive(Clone)]
 pub struct SessionBuilder {
     host: Host,
+    place: Place,
     agent: String,
     directories: Vec<Directory>,
     log: LogSink,
@@ -30,10 +56,10 @@ pub struct SessionBuilder {
 }
 
 impl SessionBuilder {
-    pub(super) fn new(host: Host, agent: String) -> SessionBuilder {
+    pub(super) fn new(host: Host, place: Place, agent: String) -> SessionBuilder {
         let (share, delivery) = (host.sandbox().share(), Delivery::default());
         let (directories, log) = (Vec::new(), Arc::new(traced));
-        SessionBuilder { host, agent, directories, log, share, delivery }
+        SessionBuilder { host, place, agent, directories, log, share, delivery }
     }
 
     /// Gives a directory to the plugins that the operator named, and to the first-party ones, as far as they ask
@@ -58,16 +84,59 @@ impl SessionBuilder {
         self
     }
 
-    /// Loads the agent and its tools, and opens the session.
+    /// Loads the agent and its tools, and opens the session. In a profile it is recorded first.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] when there is no such agent, [`ErrorKind::Component`] when the agent cannot be
-    /// loaded, [`ErrorKind::Refused`] when the host takes no new work. A tool plugin that cannot be used is left
-    /// out, with a warning that says why.
+    /// loaded, [`ErrorKind::Refused`] when the host takes no new work, [`ErrorKind::Store`] when the session cannot be
+    /// recorded. A tool plugin that cannot be used is left out, with a warning that says why.
     pub async fn open(self) -> Result<Session, Error> {
-        let inner = &self.host.inner;
-        let plugin = inner.catalogue.get(&self.agent).map_err(|error| {
+        let number = match &self.place.home {
+            Some(home) => home.numbers.fetch_add(1, Ordering::Relaxed),
+            None => self.host.next_session(),
+        };
+        let id = SessionId::new(format!("s{number}"));
+        let work = self.node(&id)?;
+        let agent = self.agent(&work).await?;
+        let store = match &self.place.home {
+            Some(home) => Arc::clone(&home.store),
+            None => Arc::new(Memory::new(Retention::memory())) as Arc<dyn Store>,
+        };
+        let settings = serde_json::json!({ "delivery": self.delivery }).to_string();
+        let created = Change::Created { agent: self.agent.clone(), settings: settings.into() };
+        store::record(&*store, id.clone(), vec![created]).await.map_err(|error| {
+            Error::because(ErrorKind::Store, "could not record a new session", error)
+        })?;
+        self.assemble(id, work, agent, store, Restored::default())
+    }
+
+    /// Opens a session again that a store has.
+    pub(super) async fn reopen(
+        self,
+        id: SessionId,
+        store: Arc<dyn Store>,
+    ) -> Result<Session, Error> {
+        let work = self.node(&id)?;
+        let agent = self.agent(&work).await?;
+        let restored = Restored::read(&*store, &id).await.map_err(|error| {
+            Error::because(ErrorKind::Store, format!("could not read the session {id}"), error)
+        })?;
+        self.assemble(id, work, agent, store, restored)
+    }
+
+    fn node(&self, id: &SessionId) -> Result<Work, Error> {
+        let label = format!("{id} {}", self.agent);
+        self.place
+            .node
+            .open(work::Kind::Session, label)
+            .map_err(|error| Error::because(ErrorKind::Refused, "could not open a session", error))
+    }
+
+    /// The agent with its tools, ready to run.
+    pub(super) async fn agent(&self, work: &Work) -> Result<Arc<Agent>, Error> {
+        let setting = &self.place.setting;
+        let plugin = setting.catalogue.get(&self.agent).map_err(|error| {
             Error::because(ErrorKind::NotFound, "could not open a session", error)
         })?;
         if plugin.manifest().kind != Kind::Agent {
@@ -76,36 +145,53 @@ impl SessionBuilder {
             return Err(Error::new(ErrorKind::Usage, words));
         }
         self.check_directories()?;
-        let id = self.host.next_session();
-        let work = inner.root.open(work::Kind::Session, format!("{id} {}", self.agent)).map_err(
-            |error| Error::because(ErrorKind::Refused, "could not open a session", error),
-        )?;
         let effective = self.decide(plugin).effective;
-        let code = self.code(&work, plugin, &effective.limits).await?;
-        let toolbox = self.toolbox(&work, &effective.tools).await;
-        let agent = Agent {
+        let (code, toolbox) = match &self.place.home {
+            Some(home) => {
+                let loaded = home.loaded.get(self, work, plugin, &effective).await?;
+                (loaded.0, loaded.1.shared_by(&self.share))
+            }
+            None => {
+                let code = self.code(work, plugin, &effective.limits).await?;
+                (code, self.toolbox(work, &effective.tools).await.0)
+            }
+        };
+        Ok(Arc::new(Agent {
             reach: self.reach(&effective),
             plugged: self.plugged(plugin, effective),
             code,
             toolbox,
-            models: inner.models.clone(),
+            models: setting.models.clone(),
+            agents: Arc::new(Library::new(self.clone())),
             directories: self.directories.iter().map(|directory| directory.mount.clone()).collect(),
-        };
+        }))
+    }
+
+    fn assemble(
+        self,
+        id: SessionId,
+        work: Work,
+        agent: Arc<Agent>,
+        store: Arc<dyn Store>,
+        restored: Restored,
+    ) -> Result<Session, Error> {
+        let inner = &self.host.inner;
         let background = Background {
             slots: inner.slots.clone(),
-            completions: Completions::new(),
+            recorder: Arc::clone(&inner.recorder),
             delivery: self.delivery,
-            agents: Arc::new(Library::new(self.clone())),
-            grace: inner.grace,
+            grace: self.place.setting.grace,
             descendants: inner.slots.limits().descendants_per_tree,
         };
         let parts = Parts {
             id,
             work,
             sandbox: inner.sandbox.clone(),
-            agent: Arc::new(agent),
+            agent,
             checkpoints: Arc::clone(&inner.checkpoints),
             background,
+            store,
+            restored,
         };
         Session::new(parts)
             .map_err(|error| Error::because(ErrorKind::Refused, "could not open a session", error))
@@ -127,9 +213,11 @@ impl SessionBuilder {
 
     /// What a plugin may touch in this session, and what became of each of its requests.
     pub fn decide(&self, plugin: &Plugin) -> Decision {
-        let configuration = &self.host.inner.configuration;
+        let configuration = &self.place.setting.configuration;
         let standing = match plugin.source() {
-            Source::Folder(_) if !self.host.inner.named.contains(plugin.name()) => Standing::Found,
+            Source::Folder(_) if !self.place.setting.named.contains(plugin.name()) => {
+                Standing::Found
+            }
             Source::Folder(_) | Source::Embedded(_) => {
                 Standing::Named { directories: &self.directories }
             }
@@ -141,19 +229,20 @@ impl SessionBuilder {
     /// Refuses to let any guest write what decides about guests, also those of the configuration that are not of this
     /// session: a tool that it calls may be given them.
     fn check_directories(&self) -> Result<(), Error> {
-        let inner = &self.host.inner;
+        let setting = &self.place.setting;
         let configured =
-            inner.configuration.plugins.values().flat_map(|plugin| &plugin.grants.directories);
+            setting.configuration.plugins.values().flat_map(|plugin| &plugin.grants.directories);
         let configured = configured.map(|given| (&*given.path, given.access));
         let named = self.directories.iter().map(|given| (&*given.path, given.access));
-        inner.guards.check(configured.chain(named))
+        setting.guards.check(configured.chain(named))
     }
 
-    /// The tools that an agent with these grants may call.
-    async fn toolbox(&self, owner: &Work, granted: &Patterns) -> Toolbox {
-        let inner = &self.host.inner;
+    /// The tools that an agent with these grants may call, and whether none had to be left out.
+    pub(super) async fn toolbox(&self, owner: &Work, granted: &Patterns) -> (Toolbox, bool) {
+        let mut whole = true;
         let mut toolbox = Toolbox::default();
-        let tools = inner.catalogue.plugins().filter(|plugin| plugin.manifest().kind == Kind::Tool);
+        let catalogue = &self.place.setting.catalogue;
+        let tools = catalogue.plugins().filter(|plugin| plugin.manifest().kind == Kind::Tool);
         // A plugin of whose tools none can be granted need not be compiled.
         let wanted = |plugin: &&Plugin| {
             let own = Pattern::parse(&format!("{}_*", plugin.name())).into_iter().collect();
@@ -163,9 +252,10 @@ impl SessionBuilder {
             if let Err(error) = self.add(&mut toolbox, owner, plugin).await {
                 let error: &dyn std::error::Error = &error;
                 tracing::warn!(plugin = %plugin.name(), error, "the tools of this plugin are left out");
+                whole = false;
             }
         }
-        toolbox.narrowed(|name| granted.allows(name))
+        (toolbox.narrowed(|name| granted.allows(name)), whole)
     }
 
     pub(super) async fn add(
@@ -215,8 +305,8 @@ impl SessionBuilder {
         Arc::new(Reach { share: self.share.clone(), ..reach })
     }
 
-    pub(super) fn host(&self) -> &Host {
-        &self.host
+    pub(super) fn catalogue(&self) -> &Catalogue {
+        &self.place.setting.catalogue
     }
 
     pub(super) fn plugged(&self, plugin: &Plugin, effective: Effective) -> Plugged {

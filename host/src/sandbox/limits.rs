@@ -205,6 +205,17 @@ impl Serialize for Reached {
     }
 }
 
+/// From the list of the names. A name of another version is left out.
+impl<'de> Deserialize<'de> for Reached {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Reached, D::Error> {
+        let names = Vec::<std::borrow::Cow<'de, str>>::deserialize(from)?;
+        let known = LimitKind::ALL
+            .into_iter()
+            .filter(|kind| names.iter().any(|name| name == kind.as_str()));
+        Ok(known.fold(Reached::default(), Reached::with))
+    }
+}
+
 /// A set of limits that several threads add to.
 #[derive(Debug, Default)]
 pub(super) struct ReachedCell(AtomicU16);

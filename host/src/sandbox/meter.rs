@@ -257,11 +257,11 @@ fn spend(counter: &AtomicU64, amount: usize, limit: u64) -> Result<(), ()> {
 }
 
 /// What a run used in all.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Used {
     /// From its start until the question.
-    #[serde(serialize_with = "crate::message::milliseconds", rename = "wall-time-ms")]
+    #[serde(with = "crate::message::milliseconds", rename = "wall-time-ms")]
     pub wall_time: std::time::Duration,
     /// Units of fuel; none for a run without a fuel limit.
     pub fuel: Option<u64>,

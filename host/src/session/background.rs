@@ -4,15 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 
-use crate::delegation::{Completions, Receives, Slots};
+use crate::delegation::{Receives, Recorder, Slots};
 use crate::message::Failure;
 use crate::sandbox::AgentCode;
 use crate::tool::Plugged;
 use crate::work::{Grace, Work};
 
 /// What becomes of the completions of a session's background units.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Delivery {
     /// Each comes as a turn of its own as soon as the session is idle (C7), and is acknowledged by it.
     #[default]
@@ -48,12 +50,10 @@ pub struct Found {
 pub struct Background {
     /// The host's capacity.
     pub slots: Slots,
-    /// The session's book.
-    pub completions: Completions,
+    /// Hears of what is promised, beside the session's own journal.
+    pub recorder: Arc<dyn Recorder>,
     /// What becomes of completions.
     pub delivery: Delivery,
-    /// Where agents are found.
-    pub agents: Arc<dyn Agents>,
     /// How long children have after a soft stop that an agent gives.
     pub grace: Grace,
     /// How many runs a turn may start below itself.

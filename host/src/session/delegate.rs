@@ -14,6 +14,7 @@ use futures::future::{FutureExt, join_all};
 use super::driver::Driver;
 use super::event::{EventKind, TaskEnd};
 use super::fit::fit;
+use super::ledger::Ledger;
 use super::run::{Plan, RunReport, begin};
 use super::session::{Agent, Shared};
 use crate::delegation::{
@@ -25,6 +26,7 @@ use crate::sandbox::{
     ChildTask, DelegateOutcome, DelegateRequest, DelegationCapacity, LimitKind, Limits, Outcome,
     Purse, Reach, TaskResult, Waiting, lower,
 };
+use crate::store::{Body, Change};
 use crate::work::{Kind, StopKind, Work, spawn_charged};
 
 /// Characters of a goal that stand in a completion.
@@ -34,7 +36,7 @@ const GOAL: usize = 200;
 const DETAIL: usize = 4 << 10;
 
 /// Bytes of the results that a completion keeps until it is read.
-const KEPT: usize = 1 << 20;
+pub(super) const KEPT: usize = 1 << 20;
 
 /// The run that hands out.
 struct Caller {
@@ -234,8 +236,7 @@ impl Caller {
         let (plugged, code) = if same_code {
             (own.plugged.clone(), own.code.clone())
         } else {
-            let found =
-                self.session.background.agents.find(self.work.share(), name, counts).await?;
+            let found = own.agents.find(self.work.share(), name, counts).await?;
             let mut plugged = found.plugged;
             plugged.effective = Arc::new(plugged.effective.within(&own.plugged.effective));
             (plugged, found.code)
@@ -260,6 +261,7 @@ impl Caller {
             code,
             toolbox,
             models: own.models.clone(),
+            agents: Arc::clone(&own.agents),
             directories: own.directories.clone(),
         }))
     }
@@ -411,8 +413,13 @@ async fn hand_out(
     let origin = Origin {
         session: call.session.id.clone(),
         registry: call.session.registry.share(),
-        completions: background.completions.clone(),
+        completions: call.session.completions.clone(),
         receives: background.receives(),
+        recorder: Arc::new(Ledger {
+            run: Arc::clone(&call.run),
+            session: Arc::clone(&call.session),
+            children: call.children.iter().map(|child| Arc::clone(&child.run)).collect(),
+        }),
     };
     // Who is in the background holds a slot, and would wait for one that is perhaps its own.
     let waits = asked.policy == Policy::Queue;
@@ -548,24 +555,25 @@ impl Call {
                 detail,
             };
         };
-        let begun = begin(
-            &self.session,
-            Plan {
-                run: Arc::clone(&planned.run),
-                work,
-                agent: Arc::clone(&planned.agent),
-                goal: planned.goal.clone(),
-                input: planned.input.clone(),
-                limits: planned.limits.clone(),
-                depth: self.depth + 1,
-                descendants: planned.descendants.clone(),
-                parent: Some(Arc::clone(&self.run)),
-                delegation: unit,
-                beside: self.beside || unit.is_some(),
-            },
-        );
+        let plan = Plan {
+            run: Arc::clone(&planned.run),
+            work,
+            agent: Arc::clone(&planned.agent),
+            goal: planned.goal.clone(),
+            input: planned.input.clone(),
+            limits: planned.limits.clone(),
+            depth: self.depth + 1,
+            descendants: planned.descendants.clone(),
+            parent: Some(Arc::clone(&self.run)),
+            delegation: unit,
+            beside: self.beside || unit.is_some(),
+        };
+        let stream = &self.session.stream;
+        stream.publish_with(&planned.run, plan.event(), plan.began());
+        let begun = begin(&self.session, plan);
         let report = begun.ended(&self.session).await;
-        self.session.stream.publish(&planned.run, report.event());
+        let ended = Change::RunEnded { run: Arc::clone(&planned.run) };
+        stream.publish_with(&planned.run, report.event(), ended);
         self.settle(planned, &report);
         task_outcome(task, report)
     }
@@ -573,13 +581,22 @@ impl Call {
     /// Whoever watches the parent hears of the end of a child at once, whatever becomes of its unit.
     fn tell_end(&self, outcome: &TaskOutcome, unit: Option<DelegationId>) {
         let Some(planned) = self.children.get(outcome.task as usize) else { return };
-        self.tell(EventKind::ChildEnded {
+        let told = EventKind::ChildEnded {
             child: Arc::clone(&planned.run),
             task: outcome.task,
             delegation: unit.map(|id| id.to_string()),
             status: outcome.status.as_str().to_owned(),
             detail: (!outcome.detail.is_empty()).then(|| outcome.detail.clone()),
-        });
+        };
+        match unit {
+            None => self.tell(told),
+            // What it said is kept from now on, also if the host does not live to see the unit end.
+            Some(unit) => {
+                let body = Body::Later(Arc::new(outcome.clone()));
+                let ended = Change::ChildEnded { unit: unit.number(), task: outcome.task, body };
+                self.session.stream.publish_with(&self.run, told, ended);
+            }
+        }
     }
 
     /// Gives back what a child did not use.
@@ -626,11 +643,7 @@ impl Call {
                 call.tell_end(&outcome, Some(id));
             });
             join_all(runs).await;
-            let completion = unit.finish().await;
-            call.tell(EventKind::DelegationEnded {
-                delegation: id.to_string(),
-                status: completion.status.as_str().to_owned(),
-            });
+            unit.finish().await;
             call.session.bring();
         };
         let _detached = spawn_charged(control, held, supervise);

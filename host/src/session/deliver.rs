@@ -32,10 +32,10 @@ pub(super) async fn deliver(shared: Arc<Shared>) {
             return;
         }
         // Somebody may have read it while this one waited.
-        let Some(completion) = shared.background.completions.list().into_iter().next() else {
+        let Some(completion) = shared.completions.list().into_iter().next() else {
             return;
         };
-        let (goal, input) = told(&completion, shared.agent.plugged.effective.limits.call_bytes);
+        let (goal, input) = told(&completion, shared.agent().plugged.effective.limits.call_bytes);
         let turn = match session.prompt_for(goal, input, Some(completion.id)) {
             Ok(turn) => turn,
             Err(PromptError::Busy { .. }) => {
@@ -45,17 +45,21 @@ pub(super) async fn deliver(shared: Arc<Shared>) {
             // The session takes no new work; the completion stays listed.
             Err(PromptError::Refused(_)) => return,
         };
-        match turn.ended().await.outcome {
+        let report = turn.ended().await;
+        match report.outcome {
             Outcome::NoPlace => tokio::time::sleep(AGAIN).await,
-            Outcome::NotStarted(_) => return,
+            // Where the store takes no writes now it may later.
+            Outcome::NotStarted(_) => match report.unrecorded {
+                Some(error) if error.may_pass() => tokio::time::sleep(AGAIN).await,
+                Some(_) | None => return,
+            },
             Outcome::Completed(())
             | Outcome::Failed(_)
             | Outcome::Interrupted { .. }
             | Outcome::Limit(_)
             | Outcome::Trapped(_)
-            | Outcome::HostPanicked(_) => {
-                drop(shared.background.completions.acknowledge(completion.id));
-            }
+            // Acknowledged with the end of the turn, in one.
+            | Outcome::HostPanicked(_) => {}
         }
     }
 }

@@ -11,7 +11,7 @@ use futures::future::{BoxFuture, FutureExt};
 
 use super::delegate::{capacity, delegate, result};
 use super::event::{EventKind, MOST_PARTIAL, MOST_PAYLOAD};
-use super::record::Record;
+use super::record::{Record, ToolAnswer};
 use super::session::{Agent, Shared};
 use crate::delegation::{DelegationId, Descendants, UnitView, UnknownUnit};
 use crate::message::{Failure, FailureCode, Message, ToolCall, ToolResult, ToolSpec, Usage};
@@ -20,6 +20,7 @@ use crate::sandbox::{
     AgentHost, DelegateOutcome, DelegateRequest, DelegationCapacity, Limits, PluginHost, Purse,
     Task, UnitStatus, Waiting,
 };
+use crate::store::{Body, Change};
 use crate::work::{Kind, Refused, Stop, Work, spawn};
 
 /// Bytes of the message of a stop that an agent gives.
@@ -199,8 +200,8 @@ impl AgentHost for Driver {
         let record = Arc::clone(&self.record);
         // Kept when it is there, not when the guest comes for it: a stop may take the guest away before.
         let hears = move |status: &'static str, content: &str| {
-            record.tool_answered(id, tool, status, content);
-            open.close(ended(status, content.len(), started.elapsed()));
+            let answer = record.tool_answered(id, tool, status, content);
+            open.close_with(ended(status, content.len(), started.elapsed()), answer);
         };
         let called = self.agent.toolbox.call(&self.session.sandbox, &self.work, call, hears);
         called.map(Ok).boxed()
@@ -254,11 +255,21 @@ impl AgentHost for Driver {
     }
 
     fn memory_set(&self, key: &str, value: Vec<u8>) -> Result<(), Failure> {
-        self.session.memory.set(key, value)
+        let stream = &self.session.stream;
+        if stream.is_behind() {
+            let words =
+                "the store of the host does not write as fast as it is asked to; try again later";
+            return Err(Failure::new(FailureCode::Unavailable, words));
+        }
+        self.session.memory.set(key, value, |key, value| {
+            stream.change(Change::Memory { key: key.to_owned(), value: Some(value.to_vec()) });
+        })
     }
 
     fn memory_delete(&self, key: &str) -> Result<(), Failure> {
-        self.session.memory.delete(key);
+        self.session.memory.delete(key, || {
+            self.session.stream.change(Change::Memory { key: key.to_owned(), value: None });
+        });
         Ok(())
     }
 
@@ -275,7 +286,7 @@ impl AgentHost for Driver {
     }
 
     fn delegations(&self, ids: Vec<String>) -> Result<Vec<UnitStatus>, Failure> {
-        let (ids, completions) = (units_of(&ids)?, &self.session.background.completions);
+        let (ids, completions) = (units_of(&ids)?, &self.session.completions);
         // Before anything of it is copied.
         let (bytes, most) = (completions.weight(&ids).map_err(not_owned)?, self.limits.call_bytes);
         if bytes as u64 > most {
@@ -289,7 +300,7 @@ impl AgentHost for Driver {
     }
 
     fn delegation_ended(&self, ids: Vec<String>) -> Waiting<UnitStatus> {
-        let completions = self.session.background.completions.clone();
+        let completions = self.session.completions.clone();
         async move {
             let ended = completions.ended(&units_of(&ids)?).await;
             ended.map(unit_status).map_err(not_owned)
@@ -307,7 +318,7 @@ impl AgentHost for Driver {
             return Err(Failure::new(FailureCode::TooLarge, words));
         }
         let stop = Stop::soft(&*self.run, message, background.grace);
-        let stopped = background.completions.stop(&self.work.tree(), &units_of(&ids)?, &stop);
+        let stopped = self.session.completions.stop(&self.work.tree(), &units_of(&ids)?, &stop);
         Ok(u32::try_from(stopped.map_err(not_owned)?).unwrap_or(u32::MAX))
     }
 }
@@ -356,6 +367,13 @@ impl Open {
     fn close(mut self, ended: EventKind) {
         self.lost = None;
         self.session.stream.publish(&self.run, ended);
+    }
+
+    /// What a tool has answered is kept with the word of it, should the host not live to tell how the run ends.
+    fn close_with(mut self, ended: EventKind, answer: Arc<ToolAnswer>) {
+        self.lost = None;
+        let kept = Change::Kept { run: Arc::clone(&self.run), body: Body::Later(answer) };
+        self.session.stream.publish_with(&self.run, ended, kept);
     }
 }
 

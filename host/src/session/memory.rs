@@ -21,7 +21,18 @@ impl Memory {
         self.lock().get(key).cloned()
     }
 
-    pub(super) fn set(&self, key: &str, value: Vec<u8>) -> Result<(), Failure> {
+    /// The memory as it was written down.
+    pub(super) fn restored(entries: impl IntoIterator<Item = (String, Vec<u8>)>) -> Memory {
+        Memory { entries: Mutex::new(entries.into_iter().collect()) }
+    }
+
+    /// Sets a value. `record` hears of it in the order in which values are set.
+    pub(super) fn set(
+        &self,
+        key: &str,
+        value: Vec<u8>,
+        record: impl FnOnce(&str, &[u8]),
+    ) -> Result<(), Failure> {
         let too_large = |what: String| Err(Failure::new(FailureCode::TooLarge, what));
         if key.is_empty() || key.len() > MOST_KEY {
             return too_large(format!(
@@ -44,12 +55,17 @@ impl Memory {
                 "the memory of the session is full: {MOST_ENTRIES} keys, {MOST_BYTES} bytes; delete something first"
             ));
         }
+        record(key, &value);
         entries.insert(key.to_owned(), value);
         Ok(())
     }
 
-    pub(super) fn delete(&self, key: &str) {
-        self.lock().remove(key);
+    /// Takes a value out. `record` hears of it if there was one.
+    pub(super) fn delete(&self, key: &str, record: impl FnOnce()) {
+        let mut entries = self.lock();
+        if entries.remove(key).is_some() {
+            record();
+        }
     }
 
     pub(super) fn keys(&self, prefix: &str) -> Vec<String> {
@@ -68,18 +84,20 @@ impl Memory {
 mod tests {
     use super::*;
 
+    fn silent(_: &str, _: &[u8]) {}
+
     #[test]
     fn the_memory_keeps_what_fits_and_says_what_does_not() {
         let memory = Memory::default();
-        assert!(memory.set("", vec![]).is_err());
-        assert!(memory.set(&"k".repeat(257), vec![]).is_err());
-        assert!(memory.set("k", vec![0; MOST_VALUE + 1]).is_err());
-        memory.set("b/2", vec![2]).unwrap();
-        memory.set("b/1", vec![1]).unwrap();
-        memory.set("c", vec![3]).unwrap();
+        assert!(memory.set("", vec![], silent).is_err());
+        assert!(memory.set(&"k".repeat(257), vec![], silent).is_err());
+        assert!(memory.set("k", vec![0; MOST_VALUE + 1], silent).is_err());
+        memory.set("b/2", vec![2], silent).unwrap();
+        memory.set("b/1", vec![1], silent).unwrap();
+        memory.set("c", vec![3], silent).unwrap();
         assert_eq!(memory.keys("b/"), ["b/1", "b/2"]);
         assert_eq!(memory.get("b/1"), Some(vec![1]));
-        memory.delete("b/1");
+        memory.delete("b/1", || {});
         assert_eq!(memory.get("b/1"), None);
     }
 
@@ -87,10 +105,10 @@ mod tests {
     fn a_full_memory_still_takes_a_new_value_for_an_old_key() {
         let memory = Memory::default();
         for n in 0..63 {
-            memory.set(&format!("{n:03}"), vec![0; MOST_VALUE]).unwrap();
+            memory.set(&format!("{n:03}"), vec![0; MOST_VALUE], silent).unwrap();
         }
-        assert!(memory.set("one more", vec![0; MOST_VALUE]).is_err());
-        memory.set("000", vec![1; MOST_VALUE]).unwrap();
+        assert!(memory.set("one more", vec![0; MOST_VALUE], silent).is_err());
+        memory.set("000", vec![1; MOST_VALUE], silent).unwrap();
         assert_eq!(memory.get("000"), Some(vec![1; MOST_VALUE]));
     }
 }

@@ -22,16 +22,23 @@ mod deliver;
 mod driver;
 mod event;
 mod fit;
+mod ledger;
 mod memory;
 mod record;
+mod recover;
+mod restore;
 mod run;
 #[allow(clippy::module_inception, reason = "the room's main type has the room's name")]
 mod session;
+mod stream;
 mod turn;
 
 pub use background::{Agents, Background, Delivery, Found};
 pub use driver::{Checkpoints, NoCheckpoints};
-pub use event::{Event, EventKind, Events, Lagged, TaskEnd};
+pub use event::{Event, EventKind, TaskEnd};
 pub use record::ToolAnswer;
+pub use recover::{Recovered, recover};
+pub use restore::Restored;
 pub use session::{Agent, Parts, PromptError, Session, StopError, Stopped, Turn, TurnReport};
+pub use stream::{Events, Lagged, WatchError};
 pub use turn::Generation;

@@ -1,9 +1,11 @@
 //! What a run has said so far. It outlives the run's store, so that nothing said is lost (S12).
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use crate::store::Encode;
 
 /// Bytes of either text that are kept; what comes later counts more, so the oldest goes first.
 const KEPT: usize = 1 << 20;
@@ -19,7 +21,7 @@ const ANSWER_KEPT: usize = 64 << 10;
 const NAME_KEPT: usize = 200;
 
 /// What a tool had answered in a run that did not come to its end, whether or not the agent had heard of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolAnswer {
     /// The id of the call.
     pub id: String,
@@ -39,6 +41,16 @@ impl ToolAnswer {
     }
 }
 
+impl Encode for ToolAnswer {
+    fn encode(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    fn weight(&self) -> usize {
+        self.bytes()
+    }
+}
+
 /// What one run has said.
 #[derive(Debug, Default)]
 pub(super) struct Record {
@@ -52,8 +64,19 @@ struct Said {
     /// The text of the model answer that is streaming, or was the last to stream.
     streaming: String,
     /// What tools have answered, and how much that is.
-    answers: VecDeque<ToolAnswer>,
+    answers: VecDeque<Arc<ToolAnswer>>,
     answered: usize,
+}
+
+impl Said {
+    fn keep(&mut self, answer: Arc<ToolAnswer>) {
+        self.answered += answer.bytes();
+        self.answers.push_back(answer);
+        while self.answers.len() > MOST_ANSWERS || self.answered > ANSWERS_KEPT {
+            let Some(oldest) = self.answers.pop_front() else { return };
+            self.answered -= oldest.bytes();
+        }
+    }
 }
 
 impl Record {
@@ -77,26 +100,27 @@ impl Record {
         mut tool: String,
         status: &str,
         content: &str,
-    ) {
+    ) -> Arc<ToolAnswer> {
         for name in [&mut id, &mut tool] {
             if let Some((end, _)) = name.char_indices().nth(NAME_KEPT) {
                 name.truncate(end);
             }
         }
         let content = content[..content.floor_char_boundary(ANSWER_KEPT)].to_owned();
-        let answer = ToolAnswer { id, tool, status: status.to_owned(), content };
+        let answer = Arc::new(ToolAnswer { id, tool, status: status.to_owned(), content });
         let mut said = self.lock();
-        said.answered += answer.bytes();
-        said.answers.push_back(answer);
-        while said.answers.len() > MOST_ANSWERS || said.answered > ANSWERS_KEPT {
-            let Some(oldest) = said.answers.pop_front() else { return };
-            said.answered -= oldest.bytes();
-        }
+        said.keep(Arc::clone(&answer));
+        answer
+    }
+
+    /// What a run had said of which nothing but its journal is left.
+    pub(super) fn keep(&self, answer: ToolAnswer) {
+        self.lock().keep(Arc::new(answer));
     }
 
     /// What tools have answered, in the order of their answers.
     pub(super) fn answers(&self) -> Vec<ToolAnswer> {
-        self.lock().answers.iter().cloned().collect()
+        self.lock().answers.iter().map(|answer| ToolAnswer::clone(answer)).collect()
     }
 
     /// What there is to show for a run that did not come to an end: its own partial text, else what its model

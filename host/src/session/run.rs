@@ -9,6 +9,7 @@ use super::record::{Record, ToolAnswer};
 use super::session::{Agent, Shared};
 use crate::delegation::{DelegationId, Descendants};
 use crate::sandbox::{AgentHost, Limits, Outcome, Reached, Report, Run, Start, Task, Used};
+use crate::store::{Body, Change};
 use crate::work::{StopSignal, Work};
 
 /// What a run is started with.
@@ -52,20 +53,27 @@ pub(super) struct RunReport {
     pub(super) reached: Reached,
 }
 
-/// Starts a run, and tells watchers.
-pub(super) fn begin(session: &Arc<Shared>, plan: Plan) -> Begun {
-    let Plan { run, work, agent, goal, input, limits, depth, .. } = plan;
-    let Plan { descendants, parent, delegation, beside, .. } = plan;
-    let (signal, record) = (work.signal(), Arc::new(Record::default()));
-    session.stream.publish(
-        &run,
+impl Plan {
+    /// What watchers hear of its beginning.
+    pub(super) fn event(&self) -> EventKind {
         EventKind::RunStarted {
-            agent: agent.plugged.name.to_string(),
-            goal: goal.clone(),
-            parent,
-            delegation: delegation.map(|id| id.to_string()),
-        },
-    );
+            agent: self.agent.plugged.name.to_string(),
+            goal: self.goal.clone(),
+            parent: self.parent.clone(),
+            delegation: self.delegation.map(|id| id.to_string()),
+        }
+    }
+
+    /// What is recorded of the beginning of a run that is not a turn.
+    pub(super) fn began(&self) -> Change {
+        Change::RunBegan { run: Arc::clone(&self.run), body: Body::Text("{}".into()) }
+    }
+}
+
+/// Starts a run that watchers have been told of.
+pub(super) fn begin(session: &Arc<Shared>, plan: Plan) -> Begun {
+    let Plan { run, work, agent, goal, input, limits, depth, descendants, beside, .. } = plan;
+    let (signal, record) = (work.signal(), Arc::new(Record::default()));
     let driver = Driver {
         beside,
         work: work.share(),
@@ -123,6 +131,17 @@ impl RunReport {
             | Outcome::HostPanicked(_)) => (outcome.map(|_| ()), record.said()),
         };
         RunReport { outcome, output, tools, used, reached }
+    }
+
+    /// The report of a run that was not started.
+    pub(super) fn not_started(words: String) -> RunReport {
+        RunReport {
+            outcome: Outcome::NotStarted(words),
+            output: String::new(),
+            tools: Vec::new(),
+            used: Used::default(),
+            reached: Reached::default(),
+        }
     }
 
     /// What watchers hear of it.

@@ -3,34 +3,43 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
-use super::background::{Background, Delivery};
+use super::background::{Agents, Background, Delivery};
 use super::deliver::deliver;
 use super::driver::Checkpoints;
-use super::event::{EventKind, Events, Stream};
+use super::event::EventKind;
 use super::memory::Memory;
 use super::record::ToolAnswer;
-use super::run::{Plan, RunReport, begin};
+use super::restore::Restored;
+use super::run::{Begun, Plan, RunReport, begin};
+use super::stream::{Entry, Events, Receipt, Stream};
 use super::turn::{Effect, Generation, State, Step};
-use crate::delegation::{Completion, DelegationId, Descendants, UnitView, UnknownUnit};
+use crate::delegation::{
+    Completion, Completions, DelegationId, Descendants, UnitView, UnknownUnit,
+};
 use crate::ids::{SessionId, WorkId};
 use crate::message::{Message, Role};
 use crate::model::Models;
 use crate::sandbox::{AgentCode, LimitKind, Outcome, Reach, Reached, Sandbox, Used};
+use crate::store::{Body, Change, Class, Store, StoreError};
 use crate::tool::{Plugged, Toolbox};
 use crate::work::{Kind, Refused, Stop, StopKind, StopSignal, Work, spawn_charged};
 
 /// How many messages a session remembers.
-const REMEMBERED: usize = 10_000;
+pub(super) const REMEMBERED: usize = 10_000;
 
 /// How many bytes of them.
-const MOST_BYTES: usize = 16 << 20;
+pub(super) const MOST_BYTES: usize = 16 << 20;
+
+/// How long the end of a turn waits to be recorded before it is reported all the same. It is owed then, and written as soon as
+/// the store takes writes again.
+const RECORDED_WITHIN: Duration = Duration::from_secs(10);
 
 /// An agent that is ready to run: its code, what it may touch and call.
-#[derive(Debug)]
 pub struct Agent {
     /// The plugin's side.
     pub plugged: Plugged,
@@ -42,8 +51,16 @@ pub struct Agent {
     pub toolbox: Toolbox,
     /// The models there are; which of them it may ask is among its grants.
     pub models: Models,
+    /// Where the agents are found that it hands tasks to.
+    pub agents: Arc<dyn Agents>,
     /// The directories that its tools can reach, as they name them.
     pub directories: Vec<String>,
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agent").field("name", &self.plugged.name).finish_non_exhaustive()
+    }
 }
 
 /// A conversation with one agent. Cheap to clone; dropping the last clone ends nothing that runs.
@@ -66,6 +83,10 @@ pub struct Parts {
     pub checkpoints: Arc<dyn Checkpoints>,
     /// What it needs for work that outlives a turn.
     pub background: Background,
+    /// Where it is recorded. It was created there.
+    pub store: Arc<dyn Store>,
+    /// What it goes on from; the default for a new session.
+    pub restored: Restored,
 }
 
 impl fmt::Debug for Parts {
@@ -81,12 +102,16 @@ pub(super) struct Shared {
     /// Owns what runs in the background: a stop of the turn does not reach it (S6).
     pub(super) registry: Work,
     pub(super) sandbox: Sandbox,
-    pub(super) agent: Arc<Agent>,
+    /// Who answers from now on.
+    agent: Mutex<Arc<Agent>>,
     pub(super) background: Background,
+    pub(super) store: Arc<dyn Store>,
     pub(super) stream: Stream,
+    /// The book of its background units.
+    pub(super) completions: Completions,
     pub(super) memory: Memory,
     pub(super) checkpoints: Arc<dyn Checkpoints>,
-    messages: Mutex<Vec<Message>>,
+    messages: Mutex<Vec<Arc<Message>>>,
     /// The turn machine, and the work of the run that it says is going on. Together under one lock, so that a
     /// stop never hits another run than the one it names.
     turn: Mutex<(State, Option<WorkId>)>,
@@ -102,11 +127,17 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    /// Who answers from now on.
+    pub(super) fn agent(&self) -> Arc<Agent> {
+        Arc::clone(&lock(&self.agent))
+    }
+
     /// The newest messages, in their order: at most `limit`, and no more than `bytes` of them.
     pub(super) fn history(&self, limit: u32, bytes: usize) -> Vec<Message> {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let messages = lock(&self.messages);
-        messages[from(&messages, limit, bytes)..].to_vec()
+        let newest = &messages[from(&messages, limit, bytes)..];
+        newest.iter().map(|message| Message::clone(message)).collect()
     }
 
     /// Waits for the end of a run, and meanwhile tells watchers of the stops that it comes to carry, whoever gave
@@ -152,7 +183,7 @@ impl Shared {
 
     /// Sees to it that completions are brought, where they come as turns.
     pub(super) fn bring(self: &Arc<Self>) {
-        let waits = || !self.background.completions.list().is_empty();
+        let waits = || !self.completions.list().is_empty();
         if self.background.delivery == Delivery::Turns && waits() {
             // Charged to the session: the units are over.
             let (session, held) = (Arc::clone(self), self.work.share());
@@ -160,10 +191,9 @@ impl Shared {
         }
     }
 
-    fn remember(&self, goal: String, answer: String) {
+    fn remember(&self, asked: Arc<Message>, answered: Arc<Message>) {
         let mut messages = lock(&self.messages);
-        messages.push(Message::text(Role::User, goal));
-        messages.push(Message::text(Role::Assistant, answer));
+        messages.extend([asked, answered]);
         let over = from(&messages, REMEMBERED, MOST_BYTES);
         messages.drain(..over);
     }
@@ -176,28 +206,34 @@ impl Session {
     ///
     /// [`Refused`] when its node takes no new work.
     pub fn new(parts: Parts) -> Result<Session, Refused> {
-        let Parts { id, work, sandbox, agent, checkpoints, background } = parts;
+        let Parts { id, work, sandbox, agent, checkpoints, background, store, restored } = parts;
         let registry = work.open(Kind::Registry, format!("{id} background"))?;
-        let turn = Mutex::new((State::NEW, None));
+        let turn = Mutex::new((restored.state(), None));
         let descendants = Mutex::new(Descendants::new(background.descendants));
+        let Restored { last_seq, messages, memory, completions, quiet, .. } = restored;
         let shared = Shared {
+            stream: Stream::new(id.clone(), Arc::clone(&store), last_seq),
             id,
             work,
             registry,
             sandbox,
-            agent,
+            agent: Mutex::new(agent),
             background,
-            stream: Stream::new(),
-            memory: Memory::default(),
+            store,
+            completions,
+            memory,
             checkpoints,
-            messages: Mutex::default(),
+            messages: Mutex::new(messages),
             turn,
             idle: Notify::new(),
             descendants,
-            quiet: AtomicBool::new(false),
+            quiet: AtomicBool::new(quiet),
             line: tokio::sync::Mutex::default(),
         };
-        Ok(Session { shared: Arc::new(shared) })
+        let session = Session { shared: Arc::new(shared) };
+        // What had ended before the host did is delivered now.
+        session.shared.bring();
+        Ok(session)
     }
 
     /// Its name.
@@ -210,7 +246,7 @@ impl Session {
         self.shared.work.id()
     }
 
-    /// Its events from the one after `after`; 0 for all that is remembered.
+    /// Its events from the one after `after`; 0 for all that is kept.
     pub fn events(&self, after: u64) -> Events {
         self.shared.stream.watch(after)
     }
@@ -244,7 +280,7 @@ impl Session {
         let mut turn = lock(&shared.turn);
         let generation = match turn.0.step(Step::Prompt) {
             (next, Effect::Start(generation)) => {
-                let label = format!("{} {}", shared.agent.plugged.name, generation.0);
+                let label = format!("{} {}", shared.agent().plugged.name, generation.0);
                 let work = shared.work.open(Kind::Turn, label)?;
                 *turn = (next, Some(work.id()));
                 drop(turn);
@@ -294,7 +330,7 @@ impl Session {
         let id = work.id();
         let shared = Arc::clone(&self.shared);
         let run: Arc<str> = format!("{}.{}", shared.id, generation.0).into();
-        let agent = Arc::clone(&shared.agent);
+        let agent = shared.agent();
         let descendants = {
             let mut left = lock(&shared.descendants);
             if completion.is_none() {
@@ -303,29 +339,48 @@ impl Session {
             }
             left.clone()
         };
-        let begun = begin(
-            &shared,
-            Plan {
-                run: Arc::clone(&run),
-                work,
-                limits: agent.plugged.effective.limits.clone(),
-                agent,
-                goal: goal.clone(),
-                input,
-                depth: 0,
-                descendants,
-                parent: None,
-                delegation: completion,
-                beside: false,
-            },
-        );
+        let asked = Arc::new(Message::text(Role::User, goal.as_str()));
         let (control, held) = (shared.sandbox.control().clone(), shared.work.share());
+        let plan = Plan {
+            run: Arc::clone(&run),
+            work,
+            limits: agent.plugged.effective.limits.clone(),
+            agent,
+            goal,
+            input,
+            depth: 0,
+            descendants,
+            parent: None,
+            delegation: completion,
+            beside: false,
+        };
+        let began = Change::TurnBegan {
+            generation: generation.0,
+            run: Arc::clone(&run),
+            brings: completion.map(DelegationId::number),
+        };
+        let receipt = shared.stream.record(
+            Class::Promise,
+            [
+                Entry::Change(began),
+                Entry::Event(Arc::clone(&run), plan.event()),
+                Entry::Change(Change::Message { body: Body::Later(Arc::clone(&asked) as _) }),
+            ],
+        );
+        let (start, recorded) = Starting::new(&shared, plan, receipt);
         let supervise = async move {
-            let report = begun.ended(&shared).await;
-            shared.remember(goal, report.output.clone());
+            let report = match start.begun(&shared).await {
+                Ok(begun) => {
+                    let report = begun.ended(&shared).await;
+                    shared.turn_ended(&run, generation, completion, asked, report).await
+                }
+                Err(error) => {
+                    let words = format!("the turn could not be recorded: {error}");
+                    let report = RunReport::not_started(words);
+                    TurnReport::new(generation, report, Some(error))
+                }
+            };
             let mut turn = lock(&shared.turn);
-            // Published before another turn can begin, so that watchers see one end before the next starts.
-            shared.stream.publish(&run, report.event());
             *turn = (turn.0.step(Step::Ended(generation)).0, None);
             drop(turn);
             shared.idle.notify_waiters();
@@ -333,11 +388,11 @@ impl Session {
             if completion.is_none() {
                 shared.bring();
             }
-            TurnReport::new(generation, report)
+            report
         };
         // The supervisor keeps the session's node while the run ends, whoever has lost interest in it.
         let ended = spawn_charged(&control, held, supervise);
-        Turn { generation, id, ended }
+        Turn { generation, id, recorded, ended }
     }
 
     /// Stops the turn that is going on. With a generation, only that execution. Returns how many pieces of work
@@ -384,12 +439,12 @@ impl Session {
     ///
     /// [`UnknownUnit`] for a unit that this session does not own.
     pub fn delegations(&self, ids: &[DelegationId]) -> Result<Vec<UnitView>, UnknownUnit> {
-        self.shared.background.completions.status(ids)
+        self.shared.completions.status(ids)
     }
 
     /// The completions that are not acknowledged, in the order in which the units ended.
     pub fn completions(&self) -> Vec<Arc<Completion>> {
-        self.shared.background.completions.list()
+        self.shared.completions.list()
     }
 
     /// The oldest completion that is not acknowledged, as soon as there is one.
@@ -398,12 +453,30 @@ impl Session {
     ///
     /// Cancel safe: nothing is taken out.
     pub async fn completion(&self) -> Arc<Completion> {
-        self.shared.background.completions.next().await
+        self.shared.completions.next().await
     }
 
     /// A completion has been read. Gives it back once, and then never again.
-    pub fn acknowledge(&self, id: DelegationId) -> Option<Arc<Completion>> {
-        self.shared.background.completions.acknowledge(id)
+    ///
+    /// # Errors
+    ///
+    /// Those of the store. The completion is then not acknowledged.
+    ///
+    /// # Cancel safety
+    ///
+    /// A future that is dropped before it is ready may have acknowledged it.
+    pub async fn acknowledge(
+        &self,
+        id: DelegationId,
+    ) -> Result<Option<Arc<Completion>>, StoreError> {
+        let shared = &self.shared;
+        if shared.completions.pending(id).is_none() {
+            return Ok(None);
+        }
+        let acknowledged = Change::UnitAcknowledged { unit: id.number() };
+        shared.stream.record(Class::Promise, [Entry::Change(acknowledged)]).await?;
+        // Of several who read it at one time, one is given it.
+        Ok(shared.completions.acknowledge(id))
     }
 
     /// Stops background units by name, and returns how many of their children the stop changed.
@@ -416,7 +489,32 @@ impl Session {
         ids: &[DelegationId],
         stop: &Stop,
     ) -> Result<usize, UnknownUnit> {
-        self.shared.background.completions.stop(&self.shared.work.tree(), ids, stop)
+        self.shared.completions.stop(&self.shared.work.tree(), ids, stop)
+    }
+
+    /// The name of the agent that answers it.
+    pub fn agent_name(&self) -> Arc<str> {
+        Arc::clone(&self.shared.agent().plugged.name)
+    }
+
+    /// Has turns that begin from now on answered by that agent. A run that is going on keeps its own.
+    pub fn renew(&self, agent: Arc<Agent>) {
+        *lock(&self.shared.agent) = agent;
+    }
+
+    /// Its node.
+    pub(crate) fn node(&self) -> &Work {
+        &self.shared.work
+    }
+
+    /// Whether nothing of it goes on, nobody else has a handle of it, and all that happened in it is recorded: it can be
+    /// dropped, and read again when somebody asks for it.
+    pub fn is_at_rest(&self) -> bool {
+        let shared = &self.shared;
+        Arc::strong_count(shared) == 1
+            && self.running().is_none()
+            && shared.completions.running() == 0
+            && shared.stream.is_written()
     }
 
     /// The generation of the turn that is going on.
@@ -440,17 +538,106 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Where the newest messages begin that are no more than so many, and no more bytes than that.
-fn from(messages: &[Message], limit: usize, bytes: usize) -> usize {
-    let mut left = bytes;
-    let fits =
-        |message: &&Message| match left.checked_sub(message.text.len() + size_of::<Message>()) {
-            Some(rest) => {
-                left = rest;
-                true
-            }
-            None => false,
+impl Shared {
+    /// The run of a turn has ended: that is recorded with all that it said, and told before another turn can begin.
+    async fn turn_ended(
+        &self,
+        run: &Arc<str>,
+        generation: Generation,
+        completion: Option<DelegationId>,
+        asked: Arc<Message>,
+        report: RunReport,
+    ) -> TurnReport {
+        let answered = Arc::new(Message::text(Role::Assistant, report.output.as_str()));
+        // One that has found no place is brought again.
+        let brought = !matches!(report.outcome, Outcome::NoPlace | Outcome::NotStarted(_));
+        let read = completion.filter(|_| brought);
+        let acknowledged = read.map(|id| Change::UnitAcknowledged { unit: id.number() });
+        let mut receipt = self.stream.record(
+            Class::Owed,
+            [
+                Entry::Event(Arc::clone(run), report.event()),
+                Entry::Change(Change::Message { body: Body::Later(Arc::clone(&answered) as _) }),
+            ]
+            .into_iter()
+            .chain(acknowledged.map(Entry::Change))
+            .chain([Entry::Change(Change::TurnEnded { generation: generation.0 })]),
+        );
+        let recorded = match receipt.now() {
+            Some(recorded) => recorded.map(drop),
+            None => match tokio::time::timeout(RECORDED_WITHIN, receipt).await {
+                Ok(recorded) => recorded.map(drop),
+                Err(_) => Err(StoreError::Failed(
+                    self.store.health().failing.unwrap_or_else(|| "it is too slow".to_owned()),
+                )),
+            },
         };
+        if let Err(error) = &recorded {
+            tracing::error!(session = %self.id, run = %run, %error, "the end of a turn is not recorded yet");
+        }
+        self.remember(asked, answered);
+        if let Some(id) = read {
+            self.completions.acknowledge(id);
+        }
+        TurnReport::new(generation, report, recorded.err())
+    }
+}
+
+/// A turn that is claimed, between its record and its run.
+enum Starting {
+    /// It runs.
+    Begun(Begun),
+    /// Its record is not written yet.
+    Later(Box<Plan>, Receipt, oneshot::Sender<Result<(), StoreError>>),
+    /// Its record was refused.
+    Refused(StoreError),
+}
+
+impl Starting {
+    /// Starts the run at once where its record is there at once.
+    fn new(shared: &Arc<Shared>, plan: Plan, mut receipt: Receipt) -> (Starting, Recording) {
+        match receipt.now() {
+            Some(Ok(_)) => (Starting::Begun(begin(shared, plan)), Recording::Done(Ok(()))),
+            Some(Err(error)) => (Starting::Refused(error.clone()), Recording::Done(Err(error))),
+            None => {
+                let (tell, told) = oneshot::channel();
+                (Starting::Later(Box::new(plan), receipt, tell), Recording::Open(told))
+            }
+        }
+    }
+
+    async fn begun(self, shared: &Arc<Shared>) -> Result<Begun, StoreError> {
+        let (plan, receipt, tell) = match self {
+            Starting::Begun(begun) => return Ok(begun),
+            Starting::Refused(error) => return Err(error),
+            Starting::Later(plan, receipt, tell) => (plan, receipt, tell),
+        };
+        let recorded = receipt.await.map(drop);
+        // Whoever has lost interest does not hear of it.
+        tell.send(recorded.clone()).ok();
+        recorded.map(|()| begin(shared, *plan))
+    }
+}
+
+/// Whether a turn is recorded.
+#[derive(Debug)]
+enum Recording {
+    Done(Result<(), StoreError>),
+    Open(oneshot::Receiver<Result<(), StoreError>>),
+}
+
+/// Where the newest messages begin that are no more than so many, and no more bytes than that.
+fn from(messages: &[Arc<Message>], limit: usize, bytes: usize) -> usize {
+    let mut left = bytes;
+    let fits = |message: &&Arc<Message>| match left
+        .checked_sub(message.text.len() + size_of::<Message>())
+    {
+        Some(rest) => {
+            left = rest;
+            true
+        }
+        None => false,
+    };
     messages.len() - messages.iter().rev().take(limit).take_while(fits).count()
 }
 
@@ -463,6 +650,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 pub struct Turn {
     generation: Generation,
     id: WorkId,
+    recorded: Recording,
     ended: JoinHandle<TurnReport>,
 }
 
@@ -475,6 +663,27 @@ impl Turn {
     /// The name of its work.
     pub fn id(&self) -> WorkId {
         self.id
+    }
+
+    /// Waits until it is recorded that the turn has begun: from then on it is found after a crash, at the latest as one of
+    /// which nobody knows how it ended. Without a durable store that is at once.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store. The turn was not started then, and its report says so too.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn recorded(&mut self) -> Result<(), StoreError> {
+        if let Recording::Open(answer) = &mut self.recorded {
+            let answer = answer.await.unwrap_or(Err(StoreError::Closed));
+            self.recorded = Recording::Done(answer);
+        }
+        match &self.recorded {
+            Recording::Done(answer) => answer.clone(),
+            Recording::Open(_) => Ok(()),
+        }
     }
 
     /// Waits until the turn has ended and nothing of it is left but, perhaps, calls that cannot be interrupted, such as
@@ -492,6 +701,7 @@ impl Turn {
             tools: Vec::new(),
             used: Used::default(),
             reached: Reached::default(),
+            unrecorded: None,
         })
     }
 }
@@ -511,12 +721,19 @@ pub struct TurnReport {
     pub used: Used,
     /// The limits that it came up against, whatever it made of that.
     pub reached: Reached,
+    /// Why the store has not recorded it; none where it has. The end of a turn is written as soon as the store takes writes
+    /// again; if the host ends before that, the journal says of the turn that nobody knows how it ended.
+    pub unrecorded: Option<StoreError>,
 }
 
 impl TurnReport {
-    fn new(generation: Generation, report: RunReport) -> TurnReport {
+    fn new(
+        generation: Generation,
+        report: RunReport,
+        unrecorded: Option<StoreError>,
+    ) -> TurnReport {
         let RunReport { outcome, output, tools, used, reached } = report;
-        TurnReport { generation, outcome, output, tools, used, reached }
+        TurnReport { generation, outcome, output, tools, used, reached, unrecorded }
     }
 
     /// The limit that ended it, if one did.
@@ -564,8 +781,8 @@ mod tests {
 
     #[test]
     fn the_newest_messages_go_first_and_the_oldest_are_left_out() {
-        let messages: Vec<Message> =
-            (0..10).map(|_| Message::text(Role::User, "x".repeat(1_000))).collect();
+        let messages: Vec<Arc<Message>> =
+            (0..10).map(|_| Arc::new(Message::text(Role::User, "x".repeat(1_000)))).collect();
         let one = 1_000 + size_of::<Message>();
         assert_eq!(from(&messages, 100, usize::MAX), 0);
         assert_eq!(from(&messages, 3, usize::MAX), 7);

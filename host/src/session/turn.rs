@@ -40,7 +40,10 @@ pub(super) enum Effect {
 }
 
 impl State {
-    pub(super) const NEW: State = State::Idle { last: 0 };
+    /// No run, after so many.
+    pub(super) fn after(last: u64) -> State {
+        State::Idle { last }
+    }
 
     pub(super) fn step(self, step: Step) -> (State, Effect) {
         match (self, step) {
@@ -70,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_session_has_one_turn_at_a_time() {
-        let (state, effect) = State::NEW.step(Step::Prompt);
+        let (state, effect) = State::after(0).step(Step::Prompt);
         assert_eq!(effect, Effect::Start(Generation(1)));
         assert_eq!(state.step(Step::Prompt), (state, Effect::Busy(Generation(1))));
     }
@@ -78,7 +81,7 @@ mod tests {
     /// Rule S9: a stop for an older generation is refused as stale and never hits the next turn.
     #[test]
     fn a_stop_for_an_older_execution_is_stale() {
-        let (state, _) = State::NEW.step(Step::Prompt);
+        let (state, _) = State::after(0).step(Step::Prompt);
         let (state, _) = state.step(Step::Ended(Generation(1)));
         assert_eq!(state.step(Step::Stop(Some(Generation(1)))).1, Effect::Stale);
         let (state, _) = state.step(Step::Prompt);
@@ -90,7 +93,7 @@ mod tests {
         /// Generations only count up, and only the running one is ever stopped.
         #[test]
         fn only_the_running_generation_is_stopped(steps in proptest::collection::vec(0u8..4, 0..64), meant in 0u64..8) {
-            let (mut state, mut newest, mut running) = (State::NEW, 0, None);
+            let (mut state, mut newest, mut running) = (State::after(0), 0, None);
             for step in steps {
                 let step = match step {
                     0 => Step::Prompt,

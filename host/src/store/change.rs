@@ -102,14 +102,14 @@ pub enum Change {
         /// Which execution it was.
         generation: u64,
     },
-    /// A run outside the turn begins: a side run. Until it has ended it is found by whoever opens the store.
+    /// A run beside the turn's own begins: a child or a side run. Until it has ended it is found by whoever opens the store.
     RunBegan {
         /// The run.
         run: Arc<str>,
         /// What is known of it.
         body: Body,
     },
-    /// A run outside the turn has ended. What was kept for it is dropped.
+    /// A run beside the turn's own has ended. What was kept for it is dropped.
     RunEnded {
         /// The run.
         run: Arc<str>,

@@ -66,3 +66,16 @@ pub enum StoreError {
     #[error("the store is closed")]
     Closed,
 }
+
+impl StoreError {
+    /// Whether the same may be taken later.
+    pub fn may_pass(&self) -> bool {
+        matches!(
+            self,
+            StoreError::Full(_)
+                | StoreError::ReadOnly(_)
+                | StoreError::Locked(_)
+                | StoreError::Failed(_)
+        )
+    }
+}

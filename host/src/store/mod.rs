@@ -32,4 +32,4 @@ pub use change::{Body, Change, Class, Encode, Recorded, Then, Write};
 pub use error::StoreError;
 pub use memory::Memory;
 pub use rows::{EventPage, EventRow, MessageRow, Running, SessionRow, Start, UnitRow, UnitState};
-pub use store::{Health, Read, Retention, Store, Transcript};
+pub use store::{Health, Read, Retention, Store, Transcript, record};

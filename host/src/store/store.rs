@@ -4,7 +4,7 @@ use std::fmt;
 
 use futures::future::BoxFuture;
 
-use super::change::Write;
+use super::change::{Change, Class, Recorded, Then, Write};
 use super::error::StoreError;
 use super::rows::{EventPage, MessageRow, SessionRow, Start, UnitRow};
 use crate::ids::SessionId;
@@ -42,7 +42,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// What was kept of a run, in its order.
     fn kept(&self, id: &SessionId, run: &str) -> Read<Vec<String>>;
 
-    /// Runs outside the turn that have begun and not ended, with what is known of them.
+    /// Runs beside the turn's own that have begun and not ended, with what is known of them.
     fn open_runs(&self, id: &SessionId) -> Read<Vec<(String, String)>>;
 
     /// The sessions that were left in the middle of something: a turn or a run that has not ended, a unit that has not
@@ -58,6 +58,27 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Writes what is queued, and closes. Later writes fail with [`StoreError::Closed`]. Answers an error when something that was
     /// owed could not be written.
     fn close(&self) -> Read<()>;
+}
+
+/// Records changes of a session as a promise, and waits until they are there.
+///
+/// # Errors
+///
+/// Those of the store; nothing of it is written then.
+///
+/// # Cancel safety
+///
+/// A future that is dropped before it is ready may have recorded them.
+pub async fn record(
+    store: &dyn Store,
+    session: SessionId,
+    changes: Vec<Change>,
+) -> Result<Recorded, StoreError> {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    // Whoever has lost interest does not hear of it.
+    let then: Then = Box::new(move |recorded| drop(tell.send(recorded)));
+    store.write(Write { session, changes, class: Class::Promise, then: Some(then) });
+    told.await.unwrap_or(Err(StoreError::Closed))
 }
 
 /// How a store is.

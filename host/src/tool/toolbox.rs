@@ -12,7 +12,8 @@ use super::name::{NameError, full_name};
 use super::plugin_host::Plugged;
 use crate::message::{Failure, FailureCode, ToolCall, ToolResult, ToolSpec};
 use crate::sandbox::{
-    LimitKind, Outcome, PluginHost as _, Reach, Report, Run, Sandbox, Start, ToolCode, ToolHost,
+    LimitKind, Outcome, PluginHost as _, Reach, Report, Run, Sandbox, Share, Start, ToolCode,
+    ToolHost,
 };
 use crate::work::{Kind, Refused, Work, blocking};
 
@@ -50,14 +51,14 @@ pub struct Toolbox {
 }
 
 /// From one name to one tool of one component.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Route {
     spec: ToolSpec,
     /// What its calls are called in the tree of work.
     label: Arc<str>,
     /// The tool's name inside its component.
     inner: Arc<str>,
-    arguments: Arguments,
+    arguments: Arc<Arguments>,
     /// Lets so many long checks in, for all tools of the component.
     checks: Arc<Semaphore>,
     plugin: ToolPlugin,
@@ -117,7 +118,7 @@ impl Toolbox {
                 label: full.as_str().into(),
                 inner: spec.name.as_str().into(),
                 spec: ToolSpec { name: full.clone(), ..spec },
-                arguments,
+                arguments: Arc::new(arguments),
                 checks: Arc::clone(&checks),
                 plugin: plugin.clone(),
             };
@@ -129,6 +130,18 @@ impl Toolbox {
         }
         self.routes.append(&mut added);
         Ok(())
+    }
+
+    /// The same tools, whose calls take their places for calls that wait for a disk from another share.
+    #[must_use]
+    pub fn shared_by(&self, share: &Share) -> Toolbox {
+        let shared = |route: &Arc<Route>| {
+            let reach = Reach { share: share.clone(), ..Reach::clone(&route.plugin.reach) };
+            let plugin = ToolPlugin { reach: Arc::new(reach), ..route.plugin.clone() };
+            Arc::new(Route { plugin, ..Route::clone(route) })
+        };
+        let routes = self.routes.iter();
+        Toolbox { routes: routes.map(|(name, route)| (name.clone(), shared(route))).collect() }
     }
 
     /// The same tools as far as `allows` says so.

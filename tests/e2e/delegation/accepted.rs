@@ -141,7 +141,7 @@ async fn one_child_and_one_unit_can_be_stopped_by_name() -> Result {
     assert!(session.stop_delegations(&["d1".parse()?, "d9".parse()?], &hard("none")).is_err());
     let completion = within("the unit", session.completion()).await?;
     assert_eq!((completion.id, completion.status), (second, UnitStatus::Interrupted));
-    session.acknowledge(completion.id);
+    session.acknowledge(completion.id).await?;
     assert_eq!(session.stop_delegations(&[second], &hard("again"))?, 0, "it is over (W7)");
     host.release("b");
     let completion = within("the other unit", session.completion()).await?;

@@ -65,8 +65,8 @@ async fn a_background_unit_outlives_its_turn_and_comes_back_as_one() -> Result {
     assert!(completion.entries.iter().all(|entry| entry.status == ChildStatus::Completed));
     // When it can be seen, its children are gone and its slot is free.
     assert_eq!(host.host().slots().held, 0);
-    assert!(session.acknowledge(completion.id).is_some());
-    assert!(session.acknowledge(completion.id).is_none());
+    assert!(session.acknowledge(completion.id).await?.is_some());
+    assert!(session.acknowledge(completion.id).await?.is_none());
     over(&host).await
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use checkrein::delegation::{
-    Completion, DelegationId, RecordError, Recorder, Scheduler, SchedulerRefusal, SlotsUsed,
+    Completion, DelegationId, RecordError, Recorder, Scheduler, SchedulerRefusal, Seen, SlotsUsed,
     UnitRequest, UnitState, UnitStatus,
 };
 use checkrein::sandbox::Outcome;
@@ -201,7 +201,7 @@ async fn the_units_of_a_call_share_a_slot() -> Result {
     }
     for _ in 0..3 {
         let completion = within("a completion", session.completion()).await?;
-        session.acknowledge(completion.id);
+        session.acknowledge(completion.id).await?;
     }
     assert_eq!(host.host().slots().held, 0);
     over(&host).await
@@ -239,16 +239,19 @@ impl Scheduler for Fault {
 }
 
 impl Recorder for Fault {
-    fn accepted(&self, _unit: &UnitRequest) -> Result<(), RecordError> {
+    fn accepted(&self, _unit: &UnitRequest) -> BoxFuture<'static, Result<(), RecordError>> {
         assert_ne!(*self, Fault::RecorderPanics, "on purpose");
-        self.fails(Fault::RecorderFails)
+        std::future::ready(self.fails(Fault::RecorderFails)).boxed()
     }
 
     fn withdrawn(&self, _unit: DelegationId) {}
 
-    fn ended(&self, _completion: &Completion) -> Result<(), RecordError> {
+    fn ended(&self, _completion: &Arc<Completion>, seen: Seen) {
         assert_ne!(*self, Fault::EndPanics, "on purpose");
-        self.fails(Fault::EndFails)
+        // Whoever cannot write the end down lets go of it.
+        if self.fails(Fault::EndFails).is_ok() {
+            seen.now();
+        }
     }
 }
 

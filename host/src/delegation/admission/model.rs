@@ -5,7 +5,9 @@ use proptest::prelude::*;
 use super::*;
 
 fn ask(id: u64, call: u64, session: &str) -> Ask {
-    Ask { id: DelegationId(id), call: CallId(call), session: SessionId::new(session) }
+    let place = session.bytes().map(u32::from).sum();
+    let session = WorkId { place, generation: 1 };
+    Ask { id: DelegationId(id), call: CallId(call), session }
 }
 
 fn capacity(host: u64, session: u64, line: u64) -> Capacity {
@@ -102,12 +104,11 @@ struct Naive {
 
 impl Naive {
     fn fits(&self, ask: &Ask, bounds: Bounds) -> bool {
-        let mut calls: Vec<(CallId, &SessionId)> =
-            self.running.iter().map(|unit| (unit.call, &unit.session)).collect();
+        let mut calls: Vec<(CallId, WorkId)> =
+            self.running.iter().map(|unit| (unit.call, unit.session)).collect();
         calls.sort_unstable();
         calls.dedup();
-        let of_session =
-            calls.iter().filter(|(_, session)| **session == ask.session).count() as u64;
+        let of_session = calls.iter().filter(|(_, session)| *session == ask.session).count() as u64;
         calls.iter().any(|(call, _)| *call == ask.call)
             || (of_session < bounds.session && (calls.len() as u64) < bounds.host)
     }

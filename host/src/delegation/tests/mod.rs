@@ -107,16 +107,17 @@ impl Notes {
 }
 
 impl Recorder for Notes {
-    fn accepted(&self, unit: &UnitRequest) -> Result<(), RecordError> {
-        self.write(&self.accepted, unit.id)
+    fn accepted(&self, unit: &UnitRequest) -> BoxFuture<'static, Result<(), RecordError>> {
+        std::future::ready(self.write(&self.accepted, unit.id)).boxed()
     }
 
     fn withdrawn(&self, unit: DelegationId) {
         self.write(&self.withdrawn, unit).ok();
     }
 
-    fn ended(&self, completion: &Completion) -> Result<(), RecordError> {
-        self.write(&self.ended, completion.id)
+    fn ended(&self, completion: &Arc<Completion>, seen: Seen) {
+        self.write(&self.ended, completion.id).ok();
+        seen.now();
     }
 }
 
@@ -133,11 +134,7 @@ impl Host {
     fn new(limits: DelegationLimits) -> Host {
         let (tree, root) = Tree::new("host");
         let (door, notes) = (Arc::new(Door::default()), Arc::new(Notes::default()));
-        let hooks = Hooks {
-            scheduler: Arc::clone(&door) as Arc<dyn Scheduler>,
-            recorder: Arc::clone(&notes) as Arc<dyn Recorder>,
-            first_id: 1,
-        };
+        let hooks = Hooks { scheduler: Arc::clone(&door) as Arc<dyn Scheduler>, first_id: 1 };
         Host { tree, root, slots: Slots::new(limits, hooks), door, notes }
     }
 
@@ -154,7 +151,9 @@ impl Host {
         let work = self.root.open(Kind::Session, name).unwrap();
         let registry = work.open(Kind::Registry, format!("{name} background")).unwrap();
         let turn = work.open(Kind::Turn, format!("{name} 1")).unwrap();
-        Session { name: name.to_owned(), work, registry, turn, completions: Completions::new() }
+        let recorder = Arc::clone(&self.notes) as Arc<dyn Recorder>;
+        let completions = Completions::new();
+        Session { name: name.to_owned(), work, registry, turn, completions, recorder }
     }
 
     fn owner(&self, id: WorkId) -> Option<WorkId> {
@@ -169,6 +168,7 @@ struct Session {
     registry: Work,
     turn: Work,
     completions: Completions,
+    recorder: Arc<dyn Recorder>,
 }
 
 impl Session {
@@ -178,6 +178,7 @@ impl Session {
             registry: self.registry.share(),
             completions: self.completions.clone(),
             receives: Receives::Later,
+            recorder: Arc::clone(&self.recorder),
         }
     }
 

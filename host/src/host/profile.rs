@@ -1,0 +1,372 @@
+//! A profile: sessions that outlive the process, with a setting of their own.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Deserialize;
+use tokio::sync::OnceCell;
+
+use super::host::Host;
+use super::loaded::Loaded;
+use super::open::{Home, Place, SessionBuilder};
+use super::setting::{Given, Setting};
+use crate::error::{Error, ErrorKind};
+use crate::ids::{SessionId, WorkId};
+use crate::plugin::{Catalogue, Configuration};
+use crate::session::{Delivery, Session, recover};
+use crate::store::{self, Change, Health, SessionRow, Store, StoreError};
+use crate::work::{Kind, Work, spawn_charged};
+
+/// Awake sessions above which those that rest are put to sleep whenever another one is asked for.
+const AWAKE: usize = 64;
+
+/// What a profile is opened with.
+pub struct ProfileSettings {
+    /// Its name.
+    pub name: String,
+    /// Its folder. Guests never write there.
+    pub home: PathBuf,
+    /// What the operator configured for it.
+    pub configuration: Configuration,
+    /// Where its sessions are kept.
+    pub store: Arc<dyn Store>,
+}
+
+impl fmt::Debug for ProfileSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProfileSettings")
+            .field("name", &self.name)
+            .field("home", &self.home)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A profile that is open. Cheap to clone; every clone is the same profile.
+///
+/// Its sessions are read when they are asked for, and put to sleep when nobody has anything of them: what sleeps takes no
+/// memory beyond the store.
+#[derive(Clone)]
+pub struct Profile {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    host: Host,
+    name: String,
+    home: PathBuf,
+    node: Arc<Work>,
+    store: Arc<dyn Store>,
+    /// The number of the next session.
+    numbers: Arc<AtomicU64>,
+    /// What decides now, and what was loaded under it.
+    setting: Mutex<(Arc<Setting>, Arc<Loaded>)>,
+    /// The sessions that somebody asked for. One that is being read has an empty cell.
+    awake: Mutex<BTreeMap<SessionId, Arc<OnceCell<Session>>>>,
+}
+
+/// What a session was opened with, as the store keeps it.
+#[derive(Deserialize)]
+struct Settings {
+    #[serde(default)]
+    delivery: Delivery,
+}
+
+impl Host {
+    /// Opens a profile below the host. Whatever was going on in it when the host that had it ended is recorded as
+    /// `unknown` first; nothing is started again. Completions that nobody has read are brought to their sessions.
+    ///
+    /// Only one host at a time may have a home open: hold its lock.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Configuration`] for a configuration that cannot be used, [`ErrorKind::Store`] when the store cannot be
+    /// read or written, [`ErrorKind::Refused`] when the host takes no new work.
+    pub async fn profile(&self, settings: ProfileSettings) -> Result<Profile, Error> {
+        let node =
+            self.inner.root.open(Kind::Profile, settings.name.as_str()).map_err(|error| {
+                let attempt = format!("could not open the profile `{}`", settings.name);
+                Error::because(ErrorKind::Refused, attempt, error)
+            })?;
+        self.profile_on(Arc::new(node), settings).await
+    }
+
+    /// The same, on a node that somebody holds.
+    pub(super) async fn profile_on(
+        &self,
+        node: Arc<Work>,
+        settings: ProfileSettings,
+    ) -> Result<Profile, Error> {
+        let ProfileSettings { name, home, configuration, store } = settings;
+        let setting = self.setting_of(&home, configuration)?;
+        let start = store.start();
+        self.inner.slots.number_from(start.next_unit);
+        let unfinished = store.unfinished().await;
+        let unfinished = unfinished.map_err(|error| unreadable(&name, error))?;
+        for id in &unfinished {
+            let recovered = recover(&*store, id).await.map_err(|error| unreadable(&name, error))?;
+            if recovered.turn || recovered.units > 0 || recovered.runs > 0 {
+                tracing::warn!(
+                    profile = name,
+                    session = %id,
+                    turn = recovered.turn,
+                    units = recovered.units,
+                    runs = recovered.runs,
+                    "work was going on when the host ended; it is recorded as unknown"
+                );
+            }
+        }
+        let shared = Shared {
+            host: self.clone(),
+            name,
+            home,
+            node,
+            numbers: Arc::new(AtomicU64::new(start.next_session)),
+            store,
+            setting: Mutex::new((Arc::new(setting), Arc::default())),
+            awake: Mutex::default(),
+        };
+        let profile = Profile { shared: Arc::new(shared) };
+        profile.bring(unfinished);
+        Ok(profile)
+    }
+
+    fn setting_of(&self, home: &Path, configuration: Configuration) -> Result<Setting, Error> {
+        let mut given = Given { configuration, ..self.inner.pattern.clone() };
+        given.guarded.push(("the home of a profile".to_owned(), home.to_owned()));
+        Setting::new(given)
+    }
+}
+
+impl Profile {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Its folder.
+    pub fn home(&self) -> &Path {
+        &self.shared.home
+    }
+
+    /// The name of its node in the tree of work.
+    pub fn work(&self) -> WorkId {
+        self.shared.node.id()
+    }
+
+    /// The host that has it open.
+    pub fn host(&self) -> &Host {
+        &self.shared.host
+    }
+
+    /// How its store is.
+    pub fn health(&self) -> Health {
+        self.shared.store.health()
+    }
+
+    /// Its store, for whoever reads what sleeps.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.shared.store
+    }
+
+    /// Calls `look` with its plugins and its configuration, as they are now.
+    pub fn look<T>(&self, look: impl FnOnce(&Catalogue, &Configuration) -> T) -> T {
+        let (setting, _) = self.shared.setting();
+        look(&setting.catalogue, &setting.configuration)
+    }
+
+    /// Opens a new session with an agent.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SessionBuilder::open`].
+    pub async fn open(&self, agent: &str, delivery: Delivery) -> Result<Session, Error> {
+        let session = self.shared.builder(agent).delivery(delivery).open().await?;
+        let cell = Arc::new(OnceCell::new_with(Some(session.clone())));
+        self.shared.awake().insert(session.id().clone(), cell);
+        Ok(session)
+    }
+
+    /// A session of the profile; it is read if it sleeps.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] when there is no such session, and those of [`SessionBuilder::open`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn session(&self, id: &SessionId) -> Result<Session, Error> {
+        if self.shared.awake().len() > AWAKE {
+            self.rest();
+        }
+        let cell = Arc::clone(self.shared.awake().entry(id.clone()).or_default());
+        let opened = cell.get_or_try_init(|| self.shared.wake(id)).await.cloned();
+        if opened.is_err() {
+            let mut awake = self.shared.awake();
+            // Somebody else may have had more luck.
+            if awake.get(id).is_some_and(|cell| !cell.initialized()) {
+                awake.remove(id);
+            }
+        }
+        opened
+    }
+
+    /// What the store says of a session.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] when there is no such session, [`ErrorKind::Store`] when it cannot be read.
+    pub async fn row(&self, id: &SessionId) -> Result<SessionRow, Error> {
+        self.shared.store.session(id).await.map_err(|error| of_session(id, error))
+    }
+
+    /// The sessions after that one in the order of their creation, at most `limit`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Store`] when they cannot be read.
+    pub async fn sessions(
+        &self,
+        after: Option<SessionId>,
+        limit: usize,
+    ) -> Result<Vec<SessionRow>, Error> {
+        let rows = self.shared.store.sessions(after, limit).await;
+        rows.map_err(|error| unreadable(&self.shared.name, error))
+    }
+
+    /// Deletes a session with all that belongs to it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] when there is none, [`ErrorKind::Usage`] while somebody holds it, a turn of it runs or a
+    /// completion of it is not read; [`ErrorKind::Store`] when it cannot be written.
+    pub async fn delete(&self, id: &SessionId) -> Result<(), Error> {
+        self.rest();
+        if self.shared.awake().contains_key(id) {
+            let words = format!("the session {id} cannot be deleted while somebody works with it");
+            return Err(Error::new(ErrorKind::Usage, words));
+        }
+        let deleted = store::record(&*self.shared.store, id.clone(), vec![Change::Deleted]).await;
+        deleted.map(drop).map_err(|error| of_session(id, error))
+    }
+
+    /// Puts those sessions to sleep that nobody has anything of, and returns how many are awake.
+    pub fn rest(&self) -> usize {
+        let mut awake = self.shared.awake();
+        awake.retain(|_, cell| {
+            // Who looks for one has a hold on its cell.
+            Arc::strong_count(cell) > 1 || cell.get().is_none_or(|session| !session.is_at_rest())
+        });
+        awake.len()
+    }
+
+    /// Takes another configuration. Runs that are going on keep the one that they began with; what begins after this has
+    /// the new one. A session whose agent is not there any more takes no new turns.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Configuration`] for one that cannot be used; the old one stays.
+    pub async fn reload(&self, configuration: Configuration) -> Result<(), Error> {
+        let setting = self.shared.host.setting_of(&self.shared.home, configuration)?;
+        *self.shared.lock() = (Arc::new(setting), Arc::default());
+        let awake: Vec<Session> =
+            self.shared.awake().values().filter_map(|cell| cell.get().cloned()).collect();
+        for session in awake {
+            let builder = self.shared.builder(&session.agent_name());
+            match builder.agent(session.node()).await {
+                Ok(agent) => session.renew(agent),
+                Err(error) => {
+                    let error: &dyn std::error::Error = &error;
+                    tracing::warn!(session = %session.id(), error, "the session has lost its agent");
+                    session.node().close("its agent cannot be loaded under the new configuration");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops what may be dropped from the store, and gives room back to the disk.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Store`].
+    pub async fn compact(&self) -> Result<(), Error> {
+        let compacted = self.shared.store.compact().await;
+        compacted.map_err(|error| unreadable(&self.shared.name, error))
+    }
+
+    /// Brings completions that nobody has read to their sessions, in the background.
+    fn bring(&self, unfinished: Vec<SessionId>) {
+        if unfinished.is_empty() {
+            return;
+        }
+        let profile = self.clone();
+        let control = self.shared.host.sandbox().control().clone();
+        let wake = async move {
+            for id in unfinished {
+                let unread = profile.row(&id).await.is_ok_and(|row| row.units_unread > 0);
+                // Opening it brings them.
+                if unread && let Err(error) = profile.session(&id).await {
+                    let error: &dyn std::error::Error = &error;
+                    tracing::warn!(session = %id, error, "its completions wait until it can be opened");
+                }
+            }
+        };
+        let _detached = spawn_charged(&control, self.shared.node.share(), wake);
+    }
+}
+
+impl Shared {
+    async fn wake(&self, id: &SessionId) -> Result<Session, Error> {
+        let row = self.store.session(id).await.map_err(|error| of_session(id, error))?;
+        let settings: Settings = serde_json::from_str(&row.settings).map_err(|error| {
+            let words = StoreError::Corrupt(format!("the settings of session {id}: {error}"));
+            of_session(id, words)
+        })?;
+        let builder = self.builder(&row.agent).delivery(settings.delivery);
+        builder.reopen(id.clone(), Arc::clone(&self.store)).await
+    }
+
+    fn builder(&self, agent: &str) -> SessionBuilder {
+        let (setting, loaded) = self.setting();
+        let home =
+            Home { store: Arc::clone(&self.store), numbers: Arc::clone(&self.numbers), loaded };
+        let place = Place { setting, node: Arc::clone(&self.node), home: Some(home) };
+        SessionBuilder::new(self.host.clone(), place, agent.to_owned())
+    }
+
+    fn setting(&self) -> (Arc<Setting>, Arc<Loaded>) {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (Arc<Setting>, Arc<Loaded>)> {
+        self.setting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn awake(&self) -> MutexGuard<'_, BTreeMap<SessionId, Arc<OnceCell<Session>>>> {
+        self.awake.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn unreadable(profile: &str, error: StoreError) -> Error {
+    let attempt = format!("the store of the profile `{profile}` does not do its work");
+    Error::because(ErrorKind::Store, attempt, error)
+}
+
+fn of_session(id: &SessionId, error: StoreError) -> Error {
+    let kind = match error {
+        StoreError::NoSession(_) => ErrorKind::NotFound,
+        StoreError::InUse { .. } => ErrorKind::Usage,
+        _ => ErrorKind::Store,
+    };
+    Error::because(kind, format!("could not do that with the session {id}"), error)
+}
+
+impl fmt::Debug for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Profile").field("name", &self.shared.name).finish_non_exhaustive()
+    }
+}
