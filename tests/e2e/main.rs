@@ -7,6 +7,7 @@ mod charges;
 mod churn;
 mod command;
 mod delegation;
+mod durable;
 mod faults;
 mod first_party;
 mod hostile;

@@ -206,8 +206,7 @@ impl HostBuilder {
             cache: cache.clone(),
         };
         // What the host makes of profiles that are served from it.
-        let pattern =
-            Given { named: Vec::new(), configuration: Configuration::default(), ..given.clone() };
+        let pattern = Given { configuration: Configuration::default(), ..given.clone() };
         let setting = Setting::new(given)?;
         let configuration = &setting.configuration;
         let pool = self.pool.or_else(|| {

@@ -75,7 +75,9 @@ struct Settings {
 }
 
 impl Host {
-    /// Opens a profile below the host. Whatever was going on in it when the host that had it ended is recorded as
+    /// Opens a profile below the host. Plugins and models that were given to the builder in code are there in all profiles.
+    ///
+    /// Whatever was going on in it when the host that had it ended is recorded as
     /// `unknown` first; nothing is started again. Completions that nobody has read are brought to their sessions.
     ///
     /// Only one host at a time may have a home open: hold its lock.

@@ -90,7 +90,8 @@ pub enum Change {
     },
     /// A turn begins: until it has ended it is found by whoever opens the store.
     TurnBegan {
-        /// Which execution of the session it is. Must be one more than the last.
+        /// Which execution of the session it is. Must be higher than the last: those between were never
+        /// recorded.
         generation: u64,
         /// Its run.
         run: Arc<str>,

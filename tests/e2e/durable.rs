@@ -1,0 +1,64 @@
+//! What outlives the process, and what a store that fails does to whom (issue: nothing promised is lost).
+
+mod crash;
+mod failing;
+mod rest;
+
+use std::sync::Arc;
+
+use checkrein::Profile;
+use checkrein::ProfileSettings;
+use checkrein::plugin::Configuration;
+use checkrein::session::{Event, EventKind, Session};
+use checkrein::store::Store;
+use checkrein_testkit::{TestHost, within};
+
+use crate::start::Result;
+
+/// Opens a profile of the host on that store.
+async fn profile(host: &TestHost, store: Arc<dyn Store>) -> Result<Profile> {
+    let settings = ProfileSettings {
+        name: "main".to_owned(),
+        home: host.home().to_owned(),
+        configuration: Configuration::default(),
+        store,
+    };
+    within("the profile", host.host().profile(settings)).await?.map_err(Into::into)
+}
+
+/// All events of a session, from the first.
+async fn journal(session: &Session) -> Result<Vec<Event>> {
+    journal_after(session, 0).await
+}
+
+/// The events after that one, as a watcher that begins there reads them.
+async fn journal_after(session: &Session, after: u64) -> Result<Vec<Event>> {
+    let (mut events, mut all) = (session.events(after), Vec::new());
+    while let Some(event) = events.try_next()? {
+        all.push(event);
+    }
+    Ok(all)
+}
+
+/// The ends of runs in a journal: run, status, what it had said.
+fn ends(journal: &[Event]) -> Vec<(String, String, String)> {
+    let end = |event: &Event| {
+        let EventKind::RunEnded { status, output, .. } = &event.kind else { return None };
+        Some((event.run.to_string(), status.clone(), output.clone()))
+    };
+    journal.iter().filter_map(end).collect()
+}
+
+/// Waits for the first event that has such a kind.
+async fn heard(session: &Session, what: &str, wanted: impl Fn(&EventKind) -> bool) -> Result {
+    let mut events = session.events(0);
+    let looking = async {
+        while let Some(event) = events.next().await? {
+            if wanted(&event.kind) {
+                return Ok(());
+            }
+        }
+        anyhow::bail!("the session has ended")
+    };
+    within(what, looking).await?
+}
