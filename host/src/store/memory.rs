@@ -501,7 +501,7 @@ impl Store for Memory {
             state.sessions.get(*id).is_some_and(|session| {
                 let head = &session.head;
                 head.running.is_some()
-                    || !session.runs.is_empty()
+                    || head.runs_open > 0
                     || head.units_open > 0
                     || head.units_unread > 0
             })

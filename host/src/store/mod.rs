@@ -23,6 +23,7 @@ mod error;
 mod memory;
 mod rows;
 mod rules;
+mod sqlite;
 #[allow(clippy::module_inception, reason = "the room's main type has the room's name")]
 mod store;
 #[cfg(test)]
@@ -32,4 +33,5 @@ pub use change::{Body, Change, Class, Encode, Recorded, Then, Write};
 pub use error::StoreError;
 pub use memory::Memory;
 pub use rows::{EventPage, EventRow, MessageRow, Running, SessionRow, Start, UnitRow, UnitState};
+pub use sqlite::Sqlite;
 pub use store::{Health, Read, Retention, Store, Transcript, record};

@@ -29,6 +29,8 @@ pub(super) struct Head {
     pub(super) units_unread: u64,
     /// Completions that are acknowledged and still kept.
     pub(super) units_read: u64,
+    /// Runs outside the turn that have not ended.
+    pub(super) runs_open: u64,
 }
 
 impl Head {
@@ -48,6 +50,7 @@ impl Head {
             units_open: 0,
             units_unread: 0,
             units_read: 0,
+            runs_open: 0,
         }
     }
 
@@ -178,6 +181,9 @@ pub(super) fn of_the_write(error: &StoreError) -> bool {
     }
 }
 
+/// Numbers of sessions and units are below it, so that every database can hold them.
+const NUMBERS: u64 = 1 << 53;
+
 /// The number of a session after that one: beyond its place, and beyond the number in its name, so that a name that is
 /// made of the number is new.
 pub(super) fn number_after(key: u64, name: &SessionId) -> u64 {
@@ -185,7 +191,7 @@ pub(super) fn number_after(key: u64, name: &SessionId) -> u64 {
     let at = name.as_str().len() - digits;
     let number = name.as_str().get(at..).and_then(|digits| digits.parse::<u64>().ok());
     // A longer one counts nothing.
-    let number = number.filter(|number| *number < 1 << 53).unwrap_or(0);
+    let number = number.filter(|number| *number < NUMBERS).unwrap_or(0);
     key.max(number) + 1
 }
 
@@ -300,6 +306,7 @@ impl<'a> Planner<'a, '_> {
                 if self.is_open(run)? {
                     return Err(self.invalid(format!("the run {run} has begun already")));
                 }
+                self.head.runs_open += 1;
                 self.runs.push((run, true));
                 steps.push(Step::OpenRun { run, body });
             }
@@ -307,6 +314,7 @@ impl<'a> Planner<'a, '_> {
                 if !self.is_open(run)? {
                     return Err(self.invalid(format!("the run {run} is not going on")));
                 }
+                self.head.runs_open = self.head.runs_open.saturating_sub(1);
                 self.runs.push((run, false));
                 steps.push(Step::CloseRun { run });
                 steps.push(Step::DropKept { run: Arc::clone(run) });
@@ -365,6 +373,9 @@ impl<'a> Planner<'a, '_> {
     ) -> Result<(), StoreError> {
         match change {
             Change::UnitAccepted { unit, body } => {
+                if *unit >= NUMBERS {
+                    return Err(self.invalid(format!("{unit} is no number of a unit")));
+                }
                 if self.found(*unit)?.is_some() {
                     return Err(self.invalid(format!("unit {unit} is there already")));
                 }
@@ -376,7 +387,7 @@ impl<'a> Planner<'a, '_> {
                 if self.unit(*unit)? != UnitState::Accepted {
                     return Err(self.invalid(format!("unit {unit} has ended")));
                 }
-                self.head.units_open -= 1;
+                self.head.units_open = self.head.units_open.saturating_sub(1);
                 self.units.push((*unit, None));
                 steps.push(Step::RemoveUnit { unit: *unit });
             }
@@ -390,7 +401,7 @@ impl<'a> Planner<'a, '_> {
                 // The first end stays.
                 if self.unit(*unit)? == UnitState::Accepted {
                     self.head.ended += 1;
-                    self.head.units_open -= 1;
+                    self.head.units_open = self.head.units_open.saturating_sub(1);
                     self.head.units_unread += 1;
                     self.units.push((*unit, Some(UnitState::Ended)));
                     steps.push(Step::EndUnit { unit: *unit, place: self.head.ended, body });
@@ -401,7 +412,7 @@ impl<'a> Planner<'a, '_> {
                     return Err(self.invalid(format!("unit {unit} has not ended")));
                 }
                 UnitState::Ended => {
-                    self.head.units_unread -= 1;
+                    self.head.units_unread = self.head.units_unread.saturating_sub(1);
                     self.head.units_read += 1;
                     self.units.push((*unit, Some(UnitState::Acknowledged)));
                     steps.push(Step::ReadUnit { unit: *unit });

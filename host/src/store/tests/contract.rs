@@ -4,13 +4,15 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tempfile::TempDir;
+
 use super::talk::{
     accepted, all_events, began, block_on, bodies, brings, created, done, ended, event, id, kept,
     message, messages, promise, queue, read, row, text, units,
 };
 use crate::store::{
-    Body, Change, Class, Encode, Memory, Recorded, Retention, Store, StoreError, Transcript,
-    UnitState, Write,
+    Body, Change, Class, Encode, Memory, Recorded, Retention, Sqlite, Store, StoreError,
+    Transcript, UnitState, Write,
 };
 
 /// A store that a test can open again.
@@ -23,7 +25,7 @@ pub(super) trait Bed: Send + Sync + 'static {
     fn reopen(&mut self);
 }
 
-struct InMemory(Memory);
+pub(super) struct InMemory(Memory);
 
 impl Bed for InMemory {
     fn new(retention: Retention) -> InMemory {
@@ -37,11 +39,50 @@ impl Bed for InMemory {
     fn reopen(&mut self) {}
 }
 
+/// A database in a folder of its own.
+pub(super) struct InFile {
+    folder: TempDir,
+    retention: Retention,
+    store: Option<Sqlite>,
+}
+
+impl InFile {
+    fn open(&mut self) {
+        let path = self.folder.path().join("store.db");
+        let store = Sqlite::open(path, self.retention.clone()).expect("it opens");
+        self.store = Some(store);
+    }
+}
+
+impl Bed for InFile {
+    fn new(retention: Retention) -> InFile {
+        let folder = TempDir::new().expect("a folder");
+        let mut bed = InFile { folder, retention, store: None };
+        bed.open();
+        bed
+    }
+
+    fn store(&self) -> &dyn Store {
+        self.store.as_ref().expect("it is open")
+    }
+
+    fn reopen(&mut self) {
+        let before = self.store.take().expect("it is open");
+        block_on(before.close()).expect("it closes");
+        drop(before);
+        self.open();
+    }
+}
+
 /// Each of these is a test of each store.
 macro_rules! contract {
     ($($name:ident),* $(,)?) => {
         mod memory {
             $(#[test] fn $name() { super::$name::<super::InMemory>() })*
+        }
+
+        mod sqlite {
+            $(#[test] fn $name() { super::$name::<super::InFile>() })*
         }
     };
 }

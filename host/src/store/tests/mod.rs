@@ -1,4 +1,8 @@
 //! Tests of the stores: one contract for all of them, and what each has of its own.
 
 mod contract;
+mod crash;
+mod failures;
+mod migrations;
+mod model;
 mod talk;
