@@ -11,9 +11,50 @@ use checkrein::ProfileSettings;
 use checkrein::plugin::Configuration;
 use checkrein::session::{Event, EventKind, Session};
 use checkrein::store::Store;
-use checkrein_testkit::{TestHost, within};
+use checkrein_testkit::{Mortal, TestHost, within};
 
 use crate::start::Result;
+
+/// Where the stores of a test are. All its files are gone with it.
+#[derive(Debug)]
+enum Bed {
+    Memory,
+    Disk(tempfile::TempDir, std::cell::Cell<u32>),
+}
+
+impl Bed {
+    fn disk() -> Result<Bed> {
+        Ok(Bed::Disk(tempfile::tempdir()?, std::cell::Cell::new(0)))
+    }
+
+    /// Another store with nothing in it.
+    fn store(&self) -> Result<Arc<Mortal>> {
+        let Bed::Disk(folder, count) = self else { return Ok(Mortal::new()) };
+        count.set(count.get() + 1);
+        Ok(Mortal::on_disk(folder.path().join(format!("{}.db", count.get())))?)
+    }
+}
+
+/// Runs each of these tests with sessions in memory and with sessions on a disk.
+macro_rules! on_both {
+    ($($test:ident),* $(,)?) => {
+        mod in_memory {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $test() -> crate::start::Result {
+                super::$test(super::Bed::Memory).await
+            })*
+        }
+
+        mod on_disk {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $test() -> crate::start::Result {
+                super::$test(super::Bed::disk()?).await
+            })*
+        }
+    };
+}
+
+use on_both;
 
 /// Opens a profile of the host on that store.
 async fn profile(host: &TestHost, store: Arc<dyn Store>) -> Result<Profile> {
@@ -34,8 +75,9 @@ async fn journal(session: &Session) -> Result<Vec<Event>> {
 /// The events after that one, as a watcher that begins there reads them.
 async fn journal_after(session: &Session, after: u64) -> Result<Vec<Event>> {
     let (mut events, mut all) = (session.events(after), Vec::new());
-    while let Some(event) = events.try_next()? {
-        all.push(event);
+    for _ in after..session.newest() {
+        let next = within("the next event", events.next()).await??;
+        all.extend(next);
     }
     Ok(all)
 }

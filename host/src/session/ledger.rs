@@ -73,7 +73,8 @@ impl Recorder for Ledger {
             let unit = written.id.number();
             let ended = Change::UnitEnded { unit, body: Body::Later(written) };
             let entries = [Entry::Change(ended), Entry::Event(run, told)];
-            session.stream.record_then(Class::Owed, entries, || seen.now());
+            // Who waits for it sees the completion.
+            drop(session.stream.record_then(Class::Owed, entries, || seen.now()));
         });
         self.session.background.recorder.ended(completion, record);
     }

@@ -246,6 +246,11 @@ impl Session {
         self.shared.work.id()
     }
 
+    /// The number of its newest event; 0 before the first.
+    pub fn newest(&self) -> u64 {
+        self.shared.stream.newest()
+    }
+
     /// Its events from the one after `after`; 0 for all that is kept.
     pub fn events(&self, after: u64) -> Events {
         self.shared.stream.watch(after)
@@ -380,9 +385,7 @@ impl Session {
                     TurnReport::new(generation, report, Some(error))
                 }
             };
-            let mut turn = lock(&shared.turn);
-            *turn = (turn.0.step(Step::Ended(generation)).0, None);
-            drop(turn);
+            shared.over(generation);
             shared.idle.notify_waiters();
             // Those that a stop had kept back come after the next turn.
             if completion.is_none() {
@@ -541,7 +544,7 @@ impl fmt::Debug for Shared {
 impl Shared {
     /// The run of a turn has ended: that is recorded with all that it said, and told before another turn can begin.
     async fn turn_ended(
-        &self,
+        self: &Arc<Self>,
         run: &Arc<str>,
         generation: Generation,
         completion: Option<DelegationId>,
@@ -553,16 +556,22 @@ impl Shared {
         let brought = !matches!(report.outcome, Outcome::NoPlace | Outcome::NotStarted(_));
         let read = completion.filter(|_| brought);
         let acknowledged = read.map(|id| Change::UnitAcknowledged { unit: id.number() });
-        let mut receipt = self.stream.record(
-            Class::Owed,
-            [
-                Entry::Event(Arc::clone(run), report.event()),
-                Entry::Change(Change::Message { body: Body::Later(Arc::clone(&answered) as _) }),
-            ]
-            .into_iter()
-            .chain(acknowledged.map(Entry::Change))
-            .chain([Entry::Change(Change::TurnEnded { generation: generation.0 })]),
-        );
+        let entries = [
+            Entry::Event(Arc::clone(run), report.event()),
+            Entry::Change(Change::Message { body: Body::Later(Arc::clone(&answered) as _) }),
+        ]
+        .into_iter()
+        .chain(acknowledged.map(Entry::Change))
+        .chain([Entry::Change(Change::TurnEnded { generation: generation.0 })]);
+        let shared = Arc::clone(self);
+        // Whoever hears of the end finds the session as it is after it.
+        let mut receipt = self.stream.record_then(Class::Owed, entries, move || {
+            shared.remember(asked, answered);
+            if let Some(id) = read {
+                shared.completions.acknowledge(id);
+            }
+            shared.over(generation);
+        });
         let recorded = match receipt.now() {
             Some(recorded) => recorded.map(drop),
             None => match tokio::time::timeout(RECORDED_WITHIN, receipt).await {
@@ -575,11 +584,16 @@ impl Shared {
         if let Err(error) = &recorded {
             tracing::error!(session = %self.id, run = %run, %error, "the end of a turn is not recorded yet");
         }
-        self.remember(asked, answered);
-        if let Some(id) = read {
-            self.completions.acknowledge(id);
-        }
         TurnReport::new(generation, report, recorded.err())
+    }
+
+    /// That execution is over, if it was not before.
+    fn over(&self, generation: Generation) {
+        let mut turn = lock(&self.turn);
+        let next = turn.0.step(Step::Ended(generation)).0;
+        if next != turn.0 {
+            *turn = (next, None);
+        }
     }
 }
 

@@ -138,10 +138,7 @@ impl Stream {
             return;
         }
         let draft = Arc::new(Draft::new(run, kind));
-        let lost = match std::mem::take(&mut *left_out) {
-            0 => None,
-            count => Some(Arc::new(Draft::new(run, EventKind::EventsLost { count }))),
-        };
+        let lost = lost(run, &mut left_out);
         let drafts: Vec<Arc<Draft>> = lost.into_iter().chain([draft]).collect();
         let changes = drafts.iter().map(event).chain(change).collect();
         self.queue(Class::Owed, changes, drafts, None, None);
@@ -155,28 +152,27 @@ impl Stream {
 
     /// Records all of it together, and says when that is done and its events can be seen.
     pub(super) fn record(&self, class: Class, entries: impl IntoIterator<Item = Entry>) -> Receipt {
-        let (answer, receipt) = oneshot::channel();
-        self.together(class, entries, Some(answer), None);
-        Receipt { answer: receipt }
+        self.together(class, entries, None)
     }
 
-    /// Records all of it together, and calls `first` when that is done or has failed, before its events can be seen.
+    /// The same; `first` is called when that is done or has failed, before its events can be seen. It is called under the
+    /// lock of this stream, or on the thread of the store, and must record nothing itself.
     pub(super) fn record_then(
         &self,
         class: Class,
         entries: impl IntoIterator<Item = Entry>,
         first: impl FnOnce() + Send + 'static,
-    ) {
-        self.together(class, entries, None, Some(Box::new(first)));
+    ) -> Receipt {
+        self.together(class, entries, Some(Box::new(first)))
     }
 
     fn together(
         &self,
         class: Class,
         entries: impl IntoIterator<Item = Entry>,
-        answer: Option<Answer>,
         first: Option<First>,
-    ) {
+    ) -> Receipt {
+        let (answer, receipt) = oneshot::channel();
         let (mut changes, mut drafts) = (Vec::new(), Vec::new());
         for entry in entries {
             changes.push(match entry {
@@ -189,8 +185,21 @@ impl Stream {
                 Entry::Change(change) => change,
             });
         }
-        let _order = self.lock();
-        self.queue(class, changes, drafts, answer, first);
+        let mut left_out = self.lock();
+        // A promise may be refused, and with it what it tells.
+        if let (Class::Owed, Some(first)) = (class, drafts.first())
+            && let Some(lost) = lost(first.run(), &mut left_out)
+        {
+            changes.insert(0, event(&lost));
+            drafts.insert(0, lost);
+        }
+        self.queue(class, changes, drafts, Some(answer), first);
+        Receipt { answer: receipt }
+    }
+
+    /// The number of the newest event.
+    pub(super) fn newest(&self) -> u64 {
+        *self.shared.newest.borrow()
     }
 
     /// Whether so much waits to be recorded that no more should be said.
@@ -267,6 +276,14 @@ impl Shared {
             log.push(seq, draft);
         }
         self.newest.send_replace(recorded.seq);
+    }
+}
+
+/// Tells how many events were left out since the last that was not.
+fn lost(run: &Arc<str>, left_out: &mut u64) -> Option<Arc<Draft>> {
+    match std::mem::take(left_out) {
+        0 => None,
+        count => Some(Arc::new(Draft::new(run, EventKind::EventsLost { count }))),
     }
 }
 

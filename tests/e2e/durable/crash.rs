@@ -2,16 +2,15 @@
 
 use checkrein::delegation::{ChildStatus, UnitState, UnitStatus};
 use checkrein::session::{Delivery, Event, EventKind};
-use checkrein_testkit::{Mortal, within};
+use checkrein_testkit::within;
 use serde_json::json;
 
-use super::{ends, heard, journal, journal_after, profile};
+use super::{Bed, ends, heard, journal, journal_after, on_both, profile};
 use crate::start::{Result, hard, with_agent};
 
 /// Rule C8 and issue 5: a turn that was going on ends as unknown, with all that it had reported, and is not started again.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_was_going_on_is_recorded_as_unknown_with_what_it_had_said() -> Result {
-    let store = Mortal::new();
+async fn a_turn_that_was_going_on_is_recorded_as_unknown_with_what_it_had_said(bed: Bed) -> Result {
+    let store = bed.store()?;
     let first = with_agent().build()?;
     let profile_then = profile(&first, store.clone()).await?;
     let session = profile_then.open("agent", Delivery::Turns).await?;
@@ -23,6 +22,7 @@ async fn a_turn_that_was_going_on_is_recorded_as_unknown_with_what_it_had_said()
         "",
     )?;
     first.reached("middle").await?;
+    heard(&session, "the tool", |kind| matches!(kind, EventKind::ToolEnded { .. })).await?;
     store.dies();
     let before = journal(&session).await?;
     let stopped = session.stop("a test", "the old process is gone");
@@ -30,7 +30,7 @@ async fn a_turn_that_was_going_on_is_recorded_as_unknown_with_what_it_had_said()
     drop(turn.ended().await);
 
     let second = with_agent().build()?;
-    let profile_now = profile(&second, store.next_life()).await?;
+    let profile_now = profile(&second, store.next_life()?).await?;
     let session = within("it wakes", profile_now.session(session.id())).await??;
     let after = journal(&session).await?;
     let shown = |events: &[Event]| serde_json::to_value(events);
@@ -61,10 +61,10 @@ async fn a_turn_that_was_going_on_is_recorded_as_unknown_with_what_it_had_said()
 
 /// Rule C8: a unit that was running ends as unknown, with the results that its children had recorded, and its completion is
 /// delivered once. One that was acknowledged is not.
-#[tokio::test(flavor = "multi_thread")]
-async fn units_that_were_running_complete_as_unknown_with_what_their_children_had_recorded()
--> Result {
-    let store = Mortal::new();
+async fn units_that_were_running_end_as_unknown_with_what_their_children_had_recorded(
+    bed: Bed,
+) -> Result {
+    let store = bed.store()?;
     let first = with_agent().build()?;
     let profile_then = profile(&first, store.clone()).await?;
     let session = profile_then.open("agent", Delivery::Polled).await?;
@@ -86,7 +86,7 @@ async fn units_that_were_running_complete_as_unknown_with_what_their_children_ha
     session.stop("a test", "the old process is gone");
 
     let second = with_agent().build()?;
-    let profile_now = profile(&second, store.next_life()).await?;
+    let profile_now = profile(&second, store.next_life()?).await?;
     let session = within("it wakes", profile_now.session(session.id())).await??;
     let waiting = session.completions();
     let ids: Vec<String> = waiting.iter().map(|completion| completion.id.to_string()).collect();
@@ -111,7 +111,7 @@ async fn units_that_were_running_complete_as_unknown_with_what_their_children_ha
     )
     .await?;
     // A third life finds the same, and nothing twice.
-    let third = profile(&second, store.next_life()).await?;
+    let third = profile(&second, store.next_life()?).await?;
     let again = within("it wakes", third.session(session.id())).await??;
     assert_eq!(again.completions().len(), 3);
     Ok(())
@@ -119,9 +119,10 @@ async fn units_that_were_running_complete_as_unknown_with_what_their_children_ha
 
 /// Rules C7 and C8: completions that nobody has read are brought to their session when the host is back, as turns, each
 /// once.
-#[tokio::test(flavor = "multi_thread")]
-async fn completions_that_nobody_has_read_wake_their_session_when_the_host_is_back() -> Result {
-    let store = Mortal::new();
+async fn completions_that_nobody_has_read_wake_their_session_when_the_host_is_back(
+    bed: Bed,
+) -> Result {
+    let store = bed.store()?;
     let first = with_agent().build()?;
     let profile_then = profile(&first, store.clone()).await?;
     let session = profile_then.open("agent", Delivery::Turns).await?;
@@ -139,7 +140,7 @@ async fn completions_that_nobody_has_read_wake_their_session_when_the_host_is_ba
     drop(turn.ended().await);
 
     let second = with_agent().build()?;
-    let profile_now = profile(&second, store.next_life()).await?;
+    let profile_now = profile(&second, store.next_life()?).await?;
     let session = within("it wakes", profile_now.session(session.id())).await??;
     let brought = |kind: &EventKind| matches!(kind, EventKind::RunStarted { delegation: Some(unit), parent: None, .. } if unit == "d1");
     heard(&session, "the turn that brings it", brought).await?;
@@ -148,7 +149,7 @@ async fn completions_that_nobody_has_read_wake_their_session_when_the_host_is_ba
     })
     .await?;
     assert!(session.completions().is_empty());
-    let third = profile(&second, store.next_life()).await?;
+    let third = profile(&second, store.next_life()?).await?;
     let again = within("it wakes", third.session(session.id())).await??;
     assert!(again.completions().is_empty(), "it is acknowledged once");
     let all = journal(&again).await?;
@@ -158,9 +159,8 @@ async fn completions_that_nobody_has_read_wake_their_session_when_the_host_is_ba
 }
 
 /// A completion whose turn ends the host again and again is not brought for ever.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_completion_that_ended_three_lives_waits_for_a_prompt() -> Result {
-    let mut store = Mortal::new();
+async fn a_completion_that_ended_three_lives_waits_for_a_prompt(bed: Bed) -> Result {
+    let mut store = bed.store()?;
     let mut lives = 0;
     let id = {
         let host = with_agent().build()?;
@@ -176,7 +176,7 @@ async fn a_completion_that_ended_three_lives_waits_for_a_prompt() -> Result {
     };
     loop {
         lives += 1;
-        store = store.next_life();
+        store = store.next_life()?;
         let host = with_agent().build()?;
         let profile = profile(&host, store.clone()).await?;
         let session = within("it wakes", profile.session(&id)).await??;
@@ -196,4 +196,11 @@ async fn a_completion_that_ended_three_lives_waits_for_a_prompt() -> Result {
         store.dies();
         session.stop("a test", "the old process is gone");
     }
+}
+
+on_both! {
+    units_that_were_running_end_as_unknown_with_what_their_children_had_recorded,
+    a_turn_that_was_going_on_is_recorded_as_unknown_with_what_it_had_said,
+    completions_that_nobody_has_read_wake_their_session_when_the_host_is_back,
+    a_completion_that_ended_three_lives_waits_for_a_prompt,
 }

@@ -3,17 +3,16 @@
 use checkrein::ErrorKind;
 use checkrein::plugin::Configuration;
 use checkrein::session::Delivery;
-use checkrein_testkit::{Mortal, within};
+use checkrein_testkit::within;
 use serde_json::json;
 
-use super::{journal, profile};
+use super::{Bed, journal, on_both, profile};
 use crate::start::{Result, with_agent};
 
 /// A session that nobody has anything of takes no node and no memory, and is the same when it wakes.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_nobody_needs_sleeps_and_wakes_as_it_was() -> Result {
+async fn a_session_that_nobody_needs_sleeps_and_wakes_as_it_was(bed: Bed) -> Result {
     let host = with_agent().build()?;
-    let profile = profile(&host, Mortal::new()).await?;
+    let profile = profile(&host, bed.store()?).await?;
     let session = profile.open("agent", Delivery::Polled).await?;
     let id = session.id().clone();
     let tasks = json!({ "mode": "background", "tasks": [{ "goal": "checkpoint child" }] });
@@ -46,10 +45,9 @@ async fn a_session_that_nobody_needs_sleeps_and_wakes_as_it_was() -> Result {
 }
 
 /// Many who ask for a sleeping session at one time get one and the same.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_session_is_read_once_however_many_ask_for_it() -> Result {
+async fn a_session_is_read_once_however_many_ask_for_it(bed: Bed) -> Result {
     let host = with_agent().build()?;
-    let profile = profile(&host, Mortal::new()).await?;
+    let profile = profile(&host, bed.store()?).await?;
     let id = profile.open("agent", Delivery::Polled).await?.id().clone();
     assert_eq!(profile.rest(), 0);
     let asking = (0..32).map(|_| profile.session(&id));
@@ -65,10 +63,9 @@ async fn a_session_is_read_once_however_many_ask_for_it() -> Result {
 }
 
 /// Only what nobody works with is deleted, and its name is not used again.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_session_is_deleted_when_nobody_works_with_it() -> Result {
+async fn a_session_is_deleted_when_nobody_works_with_it(bed: Bed) -> Result {
     let host = with_agent().build()?;
-    let profile = profile(&host, Mortal::new()).await?;
+    let profile = profile(&host, bed.store()?).await?;
     let session = profile.open("agent", Delivery::Polled).await?;
     let id = session.id().clone();
     let held = profile.delete(&id).await;
@@ -82,10 +79,9 @@ async fn a_session_is_deleted_when_nobody_works_with_it() -> Result {
 }
 
 /// A new configuration counts for what begins after it, and for nothing that runs.
-#[tokio::test(flavor = "multi_thread")]
-async fn another_configuration_leaves_running_turns_alone() -> Result {
+async fn another_configuration_leaves_running_turns_alone(bed: Bed) -> Result {
     let host = with_agent().build()?;
-    let profile = profile(&host, Mortal::new()).await?;
+    let profile = profile(&host, bed.store()?).await?;
     let session = profile.open("agent", Delivery::Polled).await?;
     let turn = session.prompt("checkpoint here\ntry call tool_echo {\"text\":\"old\"}", "")?;
     host.reached("here").await?;
@@ -102,4 +98,11 @@ async fn another_configuration_leaves_running_turns_alone() -> Result {
     let refused = profile.reload(Configuration::parse(broken, &file)?).await;
     assert_eq!(refused.err().map(|error| error.kind()), Some(ErrorKind::Configuration));
     Ok(())
+}
+
+on_both! {
+    a_session_that_nobody_needs_sleeps_and_wakes_as_it_was,
+    a_session_is_read_once_however_many_ask_for_it,
+    a_session_is_deleted_when_nobody_works_with_it,
+    another_configuration_leaves_running_turns_alone,
 }

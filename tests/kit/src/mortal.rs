@@ -2,18 +2,21 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use checkrein::ids::SessionId;
 use checkrein::store::{
-    Change, Class, EventPage, Health, Memory, MessageRow, Read, Retention, SessionRow, Start,
-    Store, StoreError, Then, UnitRow, Write,
+    Change, Class, EventPage, Health, Memory, MessageRow, Read, Retention, SessionRow, Sqlite,
+    Start, Store, StoreError, Then, UnitRow, Write,
 };
 
 /// A store of a process that ends when the test says so, over one that outlives it. What is written after the end never
 /// happened, and nobody hears of it.
 pub struct Mortal {
     under: Arc<dyn Store>,
+    /// Where it is on the disk, if it is.
+    path: Option<PathBuf>,
     state: Mutex<State>,
     /// The numbers that are free: what the store beneath says only when it is opened.
     free: Mutex<Start>,
@@ -36,13 +39,23 @@ impl fmt::Debug for Mortal {
 impl Mortal {
     /// A life on a new store in memory that keeps everything.
     pub fn new() -> Arc<Mortal> {
-        Mortal::over(Arc::new(Memory::new(Retention::default())))
+        Mortal::over(Arc::new(Memory::new(Retention::default())), None)
     }
 
-    /// A life on a store.
-    pub fn over(under: Arc<dyn Store>) -> Arc<Mortal> {
+    /// A life on a database, which the next life opens anew.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be opened.
+    pub fn on_disk(path: impl Into<PathBuf>) -> Result<Arc<Mortal>, StoreError> {
+        let path = path.into();
+        let under = Sqlite::open(&path, Retention::default())?;
+        Ok(Mortal::over(Arc::new(under), Some(path)))
+    }
+
+    fn over(under: Arc<dyn Store>, path: Option<PathBuf>) -> Arc<Mortal> {
         let free = Mutex::new(under.start());
-        Arc::new(Mortal { under, state: Mutex::new(State::Alive), free })
+        Arc::new(Mortal { under, path, state: Mutex::new(State::Alive), free })
     }
 
     /// The process ends.
@@ -51,10 +64,17 @@ impl Mortal {
     }
 
     /// Another process opens what this one has left.
-    pub fn next_life(&self) -> Arc<Mortal> {
-        let next = Mortal::over(Arc::clone(&self.under));
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be opened.
+    pub fn next_life(&self) -> Result<Arc<Mortal>, StoreError> {
+        if let Some(path) = &self.path {
+            return Mortal::on_disk(path);
+        }
+        let next = Mortal::over(Arc::clone(&self.under), None);
         *lock(&next.free) = *lock(&self.free);
-        next
+        Ok(next)
     }
 
     /// Takes no writes from now on.
