@@ -66,6 +66,23 @@ pub enum Change {
         /// What it was opened with.
         settings: Body,
     },
+    /// The session was somewhere else before, and goes on from there: its numbers follow those that it had. Only directly
+    /// after [`Change::Created`].
+    GoesOn {
+        /// When it was created there, in milliseconds since 1970 in UTC.
+        created_ms: u64,
+        /// How many turns it has had.
+        generation: u64,
+        /// The number of the last event before those that follow.
+        events: u64,
+        /// The number of the last message before those that follow.
+        messages: u64,
+    },
+    /// The messages and events that follow in this write happened at that time.
+    At {
+        /// Milliseconds since 1970 in UTC.
+        ms: u64,
+    },
     /// The session and all that belongs to it is gone. Refused while units of it are not acknowledged or a turn is going
     /// on.
     Deleted,

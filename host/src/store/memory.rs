@@ -142,13 +142,16 @@ impl State {
         let planned = plan(name, &write.changes, known, &bounds, &mut facts)?;
         // From here on nothing fails.
         let mut head = planned.head;
+        let mut happened_ms = at_ms;
         for step in planned.steps {
             if let Step::Create { agent, settings } = step {
                 self.create(name, agent, settings, at_ms);
+            } else if let Step::At { ms } = step {
+                happened_ms = ms;
             } else if matches!(step, Step::Delete) {
                 dropped.session = self.delete(name);
             } else {
-                self.carry_out(name, &mut head, step, at_ms, dropped);
+                self.carry_out(name, &mut head, step, happened_ms, dropped);
             }
         }
         self.writes += 1;
@@ -210,7 +213,8 @@ impl State {
     ) {
         let Some(session) = self.sessions.get_mut(name) else { return };
         match step {
-            Step::Create { .. } | Step::Delete => {}
+            Step::Create { .. } | Step::At { .. } | Step::Delete => {}
+            Step::CreatedBefore { ms } => session.created_ms = ms,
             Step::Event { seq: _, run, body } => {
                 let bytes = body.weight() as u64;
                 head.event_bytes += bytes;

@@ -20,6 +20,7 @@
 
 mod change;
 mod error;
+mod export;
 mod memory;
 mod rows;
 mod rules;
@@ -31,6 +32,7 @@ mod tests;
 
 pub use change::{Body, Change, Class, Encode, Recorded, Then, Write};
 pub use error::StoreError;
+pub use export::{Archive, ArchiveError, Imported, RunningTurn};
 pub use memory::Memory;
 pub use rows::{EventPage, EventRow, MessageRow, Running, SessionRow, Start, UnitRow, UnitState};
 pub use sqlite::Sqlite;

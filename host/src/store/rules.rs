@@ -72,6 +72,13 @@ pub(super) enum Step<'a> {
         agent: &'a str,
         settings: &'a Body,
     },
+    CreatedBefore {
+        ms: u64,
+    },
+    /// What follows happened then.
+    At {
+        ms: u64,
+    },
     Delete,
     Event {
         seq: u64,
@@ -275,6 +282,19 @@ impl<'a> Planner<'a, '_> {
         }
         match change {
             Change::Created { .. } => return Err(StoreError::Exists(self.name.to_string())),
+            Change::GoesOn { created_ms, generation, events, messages } => {
+                if !matches!(steps.as_slice(), [Step::Create { .. }]) {
+                    return Err(self.invalid("only a new session goes on from somewhere else"));
+                }
+                if [*generation, *events, *messages].iter().any(|number| *number >= NUMBERS) {
+                    return Err(self.invalid("a number is too large"));
+                }
+                self.head.generation = *generation;
+                (self.head.first_seq, self.head.last_seq) = (*events + 1, *events);
+                (self.head.first_message, self.head.last_message) = (*messages + 1, *messages);
+                steps.push(Step::CreatedBefore { ms: *created_ms });
+            }
+            Change::At { ms } => steps.push(Step::At { ms: *ms }),
             Change::Deleted => {
                 self.may_be_deleted()?;
                 self.deleted = true;
@@ -420,6 +440,8 @@ impl<'a> Planner<'a, '_> {
                 UnitState::Acknowledged => {}
             },
             Change::Created { .. }
+            | Change::GoesOn { .. }
+            | Change::At { .. }
             | Change::Deleted
             | Change::Event { .. }
             | Change::Message { .. }

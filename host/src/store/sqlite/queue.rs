@@ -265,7 +265,9 @@ fn weight(change: &Change) -> u64 {
         | Change::ChildEnded { body, .. }
         | Change::UnitEnded { body, .. } => body.weight(),
         Change::Memory { key, value } => key.len() + value.as_ref().map_or(0, Vec::len),
-        Change::Deleted
+        Change::GoesOn { .. }
+        | Change::At { .. }
+        | Change::Deleted
         | Change::TurnBegan { .. }
         | Change::TurnEnded { .. }
         | Change::RunEnded { .. }

@@ -192,6 +192,11 @@ impl Tables<'_> {
                 let settings = settings.text();
                 self.run(sql, params![key, id.as_str(), agent, &*settings, int(at_ms)])?;
             }
+            Step::CreatedBefore { ms } => {
+                let sql = "UPDATE session SET created_ms = ?2 WHERE key = ?1";
+                self.run(sql, params![key, int(*ms)])?;
+            }
+            Step::At { .. } => {}
             Step::Delete => {
                 let sql =
                     "UPDATE session SET deleted = 1, agent = '', settings = '' WHERE key = ?1";
@@ -275,6 +280,8 @@ impl Tables<'_> {
                 self.run(sql, [int(*unit)])?;
             }
             Step::Create { .. }
+            | Step::CreatedBefore { .. }
+            | Step::At { .. }
             | Step::Delete
             | Step::Event { .. }
             | Step::Message { .. }

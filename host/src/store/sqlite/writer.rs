@@ -187,14 +187,17 @@ impl Writer {
             };
             let mut head = planned.head;
             let mut standing = Standing::Here(head.clone(), true);
+            let mut happened_ms = at_ms;
             for step in &planned.steps {
                 self.faults.at(Point::Step, &transaction).map_err(here)?;
-                tables.carry_out(id, &mut head, step, at_ms).map_err(here)?;
+                tables.carry_out(id, &mut head, step, happened_ms).map_err(here)?;
                 match step {
                     Step::Create { .. } => draft.counters.created(head.key, id),
                     Step::AddUnit { unit, .. } => draft.counters.added(*unit),
                     Step::Delete => standing = Standing::Gone,
-                    Step::Event { .. }
+                    Step::At { ms } => happened_ms = *ms,
+                    Step::CreatedBefore { .. }
+                    | Step::Event { .. }
                     | Step::Message { .. }
                     | Step::Remember { .. }
                     | Step::OpenRun { .. }
@@ -339,7 +342,9 @@ fn put_into_words(changes: &mut [Change]) -> Result<(), StoreError> {
                 | Change::UnitAccepted { body, .. }
                 | Change::ChildEnded { body, .. }
                 | Change::UnitEnded { body, .. } => worded(body),
-                Change::Deleted
+                Change::GoesOn { .. }
+                | Change::At { .. }
+                | Change::Deleted
                 | Change::Memory { .. }
                 | Change::TurnBegan { .. }
                 | Change::TurnEnded { .. }

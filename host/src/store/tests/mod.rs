@@ -2,6 +2,7 @@
 
 mod contract;
 mod crash;
+mod export;
 mod failures;
 mod migrations;
 mod model;

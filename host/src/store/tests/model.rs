@@ -109,7 +109,7 @@ impl Plain {
         let fits = |fits: bool| if fits { Ok(()) } else { Err(Expected::Invalid) };
         match change {
             Change::Created { .. } => return Err(Expected::Exists),
-            Change::Deleted => {}
+            Change::Deleted | Change::GoesOn { .. } | Change::At { .. } => {}
             Change::Event { body, .. } => self.events.push(body.text().to_string()),
             Change::Message { body } => self.messages.push(body.text().to_string()),
             Change::Memory { key, value } => match value {
