@@ -35,6 +35,10 @@ pub(super) fn writer(path: &Path) -> Result<Connection, StoreError> {
     .map_err(fault)?;
     connection.busy_timeout(BUSY).map_err(fault)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    // SQLite opens what may not be written for reading, and says nothing.
+    if connection.is_readonly("main").map_err(fault)? {
+        return Err(StoreError::ReadOnly(path.display().to_string()));
+    }
     if version == 0 {
         connection.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(fault)?;
     }

@@ -226,6 +226,17 @@ impl Queue {
         std::mem::take(&mut state.writes).into()
     }
 
+    /// The writer is lost: all that waits is told so, and nothing can be queued after it.
+    pub(super) fn abandon(&self, error: &StoreError) {
+        let waiters = self.ended(&Err(error.clone()));
+        for queued in self.give_up() {
+            queued.tell(Err(error.clone()));
+        }
+        for waiter in waiters {
+            drop(waiter.send(Err(error.clone())));
+        }
+    }
+
     /// The writer has ended. Gives back whom to tell.
     pub(super) fn ended(&self, how: &Result<(), StoreError>) -> Vec<Waiter> {
         let mut state = self.state();

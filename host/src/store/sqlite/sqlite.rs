@@ -1,6 +1,7 @@
 //! The store, as its holder has it.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
@@ -90,12 +91,18 @@ impl Sqlite {
             pages: 0,
             failing: None,
         };
-        let ended = Arc::clone(&reads);
-        let writer =
-            super::thread::start("store-writer", move || writer.run()).map_err(|error| {
-                ended.close();
-                failed(error)
-            })?;
+        let (waits, serves) = (Arc::clone(&queue), Arc::clone(&reads));
+        let run = move || {
+            if catch_unwind(AssertUnwindSafe(|| writer.run())).is_err() {
+                // A defect. Whoever waits is told, and nobody else has to wait.
+                serves.close();
+                waits.abandon(&StoreError::Failed("the thread that writes panicked".to_owned()));
+            }
+        };
+        let writer = super::thread::start("store-writer", run).map_err(|error| {
+            reads.close();
+            failed(error)
+        })?;
         threads.push(writer.thread().id());
         Ok(Sqlite {
             path: path.to_owned(),

@@ -224,7 +224,7 @@ impl Writer {
                 if !waiting.is_empty() {
                     self.shorten();
                 }
-                self.measure(0);
+                self.measure(0, 0);
                 for waiter in waiting.drain(..) {
                     drop(waiter.send(Ok(())));
                 }

@@ -104,7 +104,7 @@ impl Writer {
                 self.recovered();
                 self.queue.done(&batch);
                 let written = outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64;
-                self.measure(written);
+                self.measure(1, written);
                 for (queued, outcome) in batch.into_iter().zip(outcomes) {
                     queued.tell(outcome);
                 }
@@ -243,10 +243,10 @@ impl Writer {
     }
 
     /// Looks how large the database is now, and says so.
-    pub(super) fn measure(&mut self, written: u64) {
+    pub(super) fn measure(&mut self, commits: u64, written: u64) {
         let bytes = Tables(&self.connection).bytes();
         self.queue.set_health(|health| {
-            health.commits += 1;
+            health.commits += commits;
             health.writes += written;
             if let Ok((file, used)) = bytes {
                 health.bytes = file;

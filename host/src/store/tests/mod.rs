@@ -7,3 +7,4 @@ mod failures;
 mod migrations;
 mod model;
 mod talk;
+mod tidy;
