@@ -11,6 +11,7 @@ pub mod ids;
 pub mod message;
 pub mod model;
 pub mod plugin;
+pub mod profile;
 pub mod sandbox;
 pub mod secret;
 pub mod session;

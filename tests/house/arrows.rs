@@ -11,6 +11,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("message", &[]),
     ("secret", &[]),
     ("work", &["ids"]),
+    ("profile", &["ids", "work"]),
     ("model", &["message", "secret"]),
     ("sandbox", &["ids", "message", "model", "work"]),
     ("plugin", &["sandbox", "secret"]),

@@ -93,6 +93,22 @@ impl Tree {
         }
     }
 
+    /// Waits until no execution is below that node. It closes and stops nothing.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn idle(&self, id: WorkId) {
+        loop {
+            let mut left = std::pin::pin!(self.shared.left.notified());
+            left.as_mut().enable();
+            if self.is_drained(id) {
+                return;
+            }
+            left.await;
+        }
+    }
+
     fn is_drained(&self, id: WorkId) -> bool {
         lock(&self.shared.state).executions_below(id).next().is_none()
     }

@@ -30,9 +30,12 @@ mod tests;
 mod tree;
 mod view;
 mod warden;
+mod watch;
 
 pub use drain::{Drained, Left};
 pub use executor::Executor;
+#[cfg(not(checkrein_loom))]
+pub(crate) use running::thread;
 pub use running::{Running, Task, blocking, spawn, spawn_charged};
 pub use signal::StopSignal;
 pub use slot::{Ended, Ending, Gauge};
@@ -40,3 +43,4 @@ pub use state::Refused;
 pub use stop::{Grace, Stop, StopKind};
 pub use tree::{Body, Cutting, Gone, Kind, Tree, Work};
 pub use view::{Activity, BudgetUse, NodeView};
+pub use watch::Watch;

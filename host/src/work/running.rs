@@ -231,8 +231,9 @@ pub(super) fn on(guests: &Runtime, task: impl Future<Output = ()> + Send + 'stat
     let _detached: JoinHandle<()> = guests.spawn(task);
 }
 
-/// Starts a thread of the operating system.
-pub(super) fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+/// Starts a thread of the operating system that is not work: it runs no guest, nothing waits for it without a bound, and
+/// it ends when what it serves is gone.
+pub(crate) fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     #[allow(clippy::disallowed_methods, reason = "this is the place that spawns")]
     let _detached = std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
     Ok(())

@@ -1,6 +1,6 @@
 //! The tree itself: a plain structure with pure transitions. No lock, no clock, no waking, no wasm.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -402,21 +402,27 @@ impl<X: Carries> State<X> {
 
     /// The pieces of work in the subtree, as an operator counts them: what a container owns directly. A session's turn
     /// and its managed worker are two sides of one execution, and so one piece (W8).
-    pub(super) fn pieces_below(&self, id: WorkId) -> usize {
-        let containers = self.subtree(id).filter(|node| node.kind.is_container());
-        containers
-            .map(|container| {
-                let (mut one_execution, mut others) = (false, 0);
-                for node in self.children(container.id).filter(|node| !node.kind.is_container()) {
-                    if matches!(node.kind, Kind::Turn | Kind::Worker) {
-                        one_execution = true;
-                    } else {
-                        others += 1;
-                    }
+    pub(super) fn pieces_below(&self, id: WorkId) -> BTreeMap<Kind, usize> {
+        let mut pieces = BTreeMap::new();
+        for container in self.subtree(id).filter(|node| node.kind.is_container()) {
+            let mut execution = None;
+            for node in self.children(container.id).filter(|node| !node.kind.is_container()) {
+                match node.kind {
+                    Kind::Turn => execution = Some(Kind::Turn),
+                    Kind::Worker => execution = execution.or(Some(Kind::Worker)),
+                    kind => *pieces.entry(kind).or_default() += 1,
                 }
-                usize::from(one_execution) + others
-            })
-            .sum()
+            }
+            if let Some(kind) = execution {
+                *pieces.entry(kind).or_default() += 1;
+            }
+        }
+        pieces
+    }
+
+    /// A node and everything above it, the node itself first.
+    pub(super) fn above(&self, id: WorkId) -> impl Iterator<Item = &Node<X>> {
+        std::iter::successors(self.get(id), |node| node.owner.and_then(|owner| self.get(owner)))
     }
 
     fn insert(

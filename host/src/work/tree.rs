@@ -1,5 +1,6 @@
 //! The handles: the tree, a held node, and what a node does when it is stopped hard.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use super::stop::{Grace, Stop, StopKind};
 use super::sync::{Mutex, Notify, lock};
 use super::view::{Activity, BudgetUse, NodeView};
 use super::warden::Alarm;
+use super::watch::{Told, Watched};
 use crate::ids::WorkId;
 
 /// What sort of work a node is.
@@ -105,6 +107,14 @@ pub(super) fn attempt(body: &dyn Body) -> Cutting {
 pub(super) struct Extra {
     pub(super) cell: Arc<Cell>,
     pub(super) body: Option<Arc<dyn Body>>,
+    /// Who hears of changes of what is below.
+    pub(super) told: Option<Told>,
+}
+
+impl Extra {
+    fn new(cell: &Arc<Cell>) -> Extra {
+        Extra { cell: Arc::clone(cell), body: None, told: None }
+    }
 }
 
 impl Carries for Extra {
@@ -129,6 +139,7 @@ pub(super) struct Shared {
     /// Woken whenever a node has gone, has lost its last hold, or has moved.
     pub(super) left: Notify,
     pub(super) alarm: Arc<Alarm>,
+    pub(super) watched: Watched,
 }
 
 /// The tree of all running work of a host. Cheap to clone; every clone is the same tree.
@@ -141,11 +152,16 @@ impl Tree {
     /// A tree with nothing in it, and the hold on its root.
     pub fn new(label: &str) -> (Tree, Work) {
         let cell = Arc::new(Cell::default());
-        let extra = Extra { cell: Arc::clone(&cell), body: None };
+        let extra = Extra::new(&cell);
         let (state, root) = State::new(label.into(), Instant::now(), extra);
         let alarm = Arc::new(Alarm::default());
-        let shared =
-            Arc::new(Shared { root, state: Mutex::new(state), left: Notify::new(), alarm });
+        let shared = Arc::new(Shared {
+            root,
+            state: Mutex::new(state),
+            left: Notify::new(),
+            alarm,
+            watched: Watched::default(),
+        });
         let work = Work { shared: Arc::clone(&shared), id: root, cell };
         (Tree { shared }, work)
     }
@@ -194,6 +210,11 @@ impl Tree {
     /// its registry, a profile or the host owns directly, with all that is below it. A session's turn and its managed
     /// worker are one piece (W8).
     pub fn pieces(&self, id: WorkId) -> usize {
+        lock(&self.shared.state).pieces_below(id).values().sum()
+    }
+
+    /// The same pieces by their kinds. A turn with a managed worker is a turn.
+    pub fn pieces_by_kind(&self, id: WorkId) -> BTreeMap<Kind, usize> {
         lock(&self.shared.state).pieces_below(id)
     }
 
@@ -218,7 +239,7 @@ impl Tree {
         };
         nodes
             .into_iter()
-            .map(|(view, Extra { cell, body })| {
+            .map(|(view, Extra { cell, body, .. })| {
                 let doing = || body.as_ref().and_then(|body| body.doing());
                 let activity = cell.activity();
                 let activity = activity
@@ -342,9 +363,14 @@ impl Work {
     /// [`Refused::Closed`] when this node, or a container above it, takes no new work (W5).
     pub fn open(&self, kind: Kind, label: impl Into<Arc<str>>) -> Result<Work, Refused> {
         let cell = Arc::new(Cell::default());
-        let extra = Extra { cell: Arc::clone(&cell), body: None };
+        let extra = Extra::new(&cell);
         let (label, now) = (label.into(), Instant::now());
-        let id = lock(&self.shared.state).open(self.id, kind, label, now, extra)?;
+        let (id, told) = {
+            let mut state = lock(&self.shared.state);
+            let id = state.open(self.id, kind, label, now, extra)?;
+            (id, self.shared.watched.of(&state, self.id))
+        };
+        told.tell();
         Ok(Work { shared: Arc::clone(&self.shared), id, cell })
     }
 
@@ -384,10 +410,12 @@ impl Work {
     /// [`Refused`] when this node takes no new work, or when one of the children has ended.
     pub fn adopt(&self, children: &[&Work]) -> Result<(), Refused> {
         let ids: Vec<WorkId> = children.iter().map(|child| child.id).collect();
-        let (adopted, stops) = {
+        let (adopted, stops, told) = {
             let mut state = lock(&self.shared.state);
+            let mut told = self.shared.watched.of_owners(&state, &ids);
             let adopted = state.adopt(&ids, self.id)?;
-            (adopted, state.stops(self.id))
+            told.append(self.shared.watched.of(&state, self.id));
+            (adopted, state.stops(self.id), told)
         };
         let Adopted { reached, gone } = adopted;
         let (soft, hard): (Vec<_>, Vec<_>) =
@@ -398,6 +426,7 @@ impl Work {
             }
         }
         self.shared.leave(gone);
+        told.tell();
         Ok(())
     }
 
@@ -436,10 +465,14 @@ impl Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        let gone = lock(&self.shared.state).release(self.id);
-        if let Some(gone) = gone {
-            self.shared.leave(gone);
-        }
+        let (gone, told) = {
+            let mut state = lock(&self.shared.state);
+            let Some(gone) = state.release(self.id) else { return };
+            let told = self.shared.watched.of_gone(&state, &gone);
+            (gone, told)
+        };
+        self.shared.leave(gone);
+        told.tell();
     }
 }
 

@@ -10,6 +10,7 @@ mod snapshot;
 mod spawned;
 mod stops;
 mod times;
+mod watch;
 
 use std::future::Future;
 use std::pin::Pin;

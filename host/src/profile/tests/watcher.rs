@@ -1,0 +1,61 @@
+//! Noticing that a directory of profiles has changed.
+
+use std::fs;
+use std::path::Path;
+use std::pin::pin;
+
+use super::super::{Wanted, Watcher};
+use super::{poll, runtime, soon};
+
+fn write(directory: &Path, name: &str, text: &str) {
+    fs::create_dir_all(directory.join(name)).unwrap();
+    fs::write(directory.join(name).join("profile.toml"), text).unwrap();
+}
+
+fn names(wanted: &[Wanted]) -> Vec<&str> {
+    wanted.iter().map(|wanted| &*wanted.name).collect()
+}
+
+/// Both ways of noticing see profiles come, change and go, and one change each.
+fn notices(watch: impl Fn(&Path) -> Watcher) {
+    let (runtime, directory) = (runtime(), tempfile::tempdir().unwrap());
+    let _in = runtime.enter();
+    write(directory.path(), "a", "");
+    let mut watcher = watch(directory.path());
+    assert!(poll(pin!(watcher.changed())).is_pending(), "what was there is no change");
+    write(directory.path(), "b", "");
+    write(directory.path(), "c", "");
+    assert_eq!(names(&soon(&runtime, watcher.changed()).unwrap()), ["a", "b", "c"]);
+    write(directory.path(), "b", "changed");
+    assert_eq!(soon(&runtime, watcher.changed()).unwrap().len(), 3);
+    fs::remove_dir_all(directory.path().join("a")).unwrap();
+    fs::write(directory.path().join("b").join("next"), "again").unwrap();
+    fs::rename(directory.path().join("b").join("next"), directory.path().join("b/profile.toml"))
+        .unwrap();
+    assert_eq!(names(&soon(&runtime, watcher.changed()).unwrap()), ["b", "c"]);
+    fs::remove_dir_all(directory.path()).unwrap();
+    assert!(soon(&runtime, watcher.changed()).is_err());
+    assert!(poll(pin!(watcher.changed())).is_pending(), "it is told once");
+}
+
+#[test]
+fn a_watched_directory_tells_of_its_changes() {
+    notices(Watcher::new);
+}
+
+#[test]
+fn a_polled_directory_tells_of_its_changes() {
+    notices(Watcher::polling);
+}
+
+/// A store that is written all the time is no change of the configuration.
+#[tokio::test(start_paused = true)]
+async fn what_else_goes_on_in_a_home_is_no_change() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), "a", "same");
+    let mut watcher = Watcher::new(directory.path());
+    fs::write(directory.path().join("a").join("work.json"), "{}").unwrap();
+    write(directory.path(), "a", "same");
+    let long = std::time::Duration::from_secs(300);
+    assert!(tokio::time::timeout(long, watcher.changed()).await.is_err());
+}

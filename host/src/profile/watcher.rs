@@ -1,0 +1,168 @@
+//! Notices that a directory of profiles has changed.
+
+use std::fmt;
+use std::fs;
+use std::future::pending;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use tokio::io::unix::AsyncFd;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::listing::{CONFIGURATION, Wanted, listing};
+
+/// How long it has to be quiet before a change counts: who copies a profile writes more than one file.
+const QUIET: Duration = Duration::from_millis(200);
+
+/// How long a change is held back at most, while others follow.
+const LATEST: Duration = Duration::from_secs(2);
+
+/// How often the directory is read where the system tells nothing, and where it does: a network file system tells only of
+/// what this machine has changed.
+const POLL: Duration = Duration::from_secs(2);
+const POLL_BESIDE: Duration = Duration::from_secs(30);
+
+/// Watches a directory of profiles. It needs no task and no thread: it watches while [`Watcher::changed`] is polled, and
+/// what happens in between is seen by the next call.
+pub struct Watcher {
+    directory: PathBuf,
+    /// None where the system has no more watches to give.
+    events: Option<AsyncFd<OwnedFd>>,
+    /// The watch on the directory itself.
+    top: Option<i32>,
+    /// What was there when the last change was told. None when it could not be read.
+    last: Option<Vec<Wanted>>,
+}
+
+impl Watcher {
+    /// Watches from now on: what is there already is no change. To be called in a runtime with IO and time.
+    pub fn new(directory: &Path) -> Watcher {
+        let events = match start() {
+            Ok(events) => Some(events),
+            Err(error) => {
+                tracing::warn!(
+                    directory = %directory.display(), %error,
+                    "the system does not tell of changes; the directory is read every {POLL:?}"
+                );
+                None
+            }
+        };
+        Watcher::with(directory, events)
+    }
+
+    /// Watches by reading the directory again and again.
+    pub fn polling(directory: &Path) -> Watcher {
+        Watcher::with(directory, None)
+    }
+
+    fn with(directory: &Path, events: Option<AsyncFd<OwnedFd>>) -> Watcher {
+        let mut watcher =
+            Watcher { directory: directory.to_owned(), events, top: None, last: None };
+        watcher.attend();
+        watcher.last = listing(directory).ok();
+        watcher
+    }
+
+    /// Waits until the profiles in the directory are others, or have other configurations, and it has been quiet for a
+    /// while. Returns what is wanted now.
+    ///
+    /// # Errors
+    ///
+    /// When the directory cannot be read any more; once, until it can be read again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a change that was not told is told by the next call.
+    pub async fn changed(&mut self) -> io::Result<Vec<Wanted>> {
+        loop {
+            let poll = if self.events.is_some() { POLL_BESIDE } else { POLL };
+            tokio::select! {
+                () = self.touched() => {
+                    let latest = Instant::now() + LATEST;
+                    while let Ok(()) = timeout_at(latest.min(Instant::now() + QUIET), self.touched()).await {
+                        if Instant::now() >= latest {
+                            break;
+                        }
+                    }
+                }
+                () = sleep(poll) => {}
+            }
+            // First the watches, then a look, so that nothing falls between them.
+            self.attend();
+            match listing(&self.directory) {
+                Ok(now) if self.last.as_ref() != Some(&now) => {
+                    self.last = Some(now.clone());
+                    return Ok(now);
+                }
+                Ok(_) => {}
+                Err(error) if self.last.take().is_some() => return Err(error),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Waits until the system tells of something that may matter.
+    async fn touched(&self) {
+        let Some(events) = &self.events else { return pending().await };
+        loop {
+            let Ok(mut ready) = events.readable().await else { return pending().await };
+            let mut matters = false;
+            let mut space = [MaybeUninit::uninit(); 4096];
+            let mut reader = Reader::new(ready.get_inner(), &mut space);
+            loop {
+                match reader.next() {
+                    // In a profile's folder nothing but its configuration matters; a store is written all the time.
+                    Ok(event) => {
+                        matters |= Some(event.wd()) == self.top
+                            || event.events().contains(ReadFlags::QUEUE_OVERFLOW)
+                            || event
+                                .file_name()
+                                .is_some_and(|name| name.to_bytes() == CONFIGURATION.as_bytes());
+                    }
+                    Err(rustix::io::Errno::INTR) => {}
+                    Err(_) => break,
+                }
+            }
+            ready.clear_ready();
+            if matters {
+                return;
+            }
+        }
+    }
+
+    /// Watches the directory and each folder in it. Those that are watched already stay so.
+    fn attend(&mut self) {
+        let Some(events) = &self.events else { return };
+        let flags = WatchFlags::CLOSE_WRITE
+            | WatchFlags::CREATE
+            | WatchFlags::DELETE
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::MOVED_TO
+            | WatchFlags::ONLYDIR;
+        // Where there is no watch, the directory is read now and then all the same.
+        let watch = |folder: &Path| inotify::add_watch(events, folder, flags).ok();
+        self.top = watch(&self.directory);
+        for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
+            let _none_for_a_file = watch(&entry.path());
+        }
+    }
+}
+
+fn start() -> io::Result<AsyncFd<OwnedFd>> {
+    let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+    #[allow(
+        deprecated,
+        reason = "its successor is not safe to call; an owned descriptor never becomes another"
+    )]
+    AsyncFd::new(events)
+}
+
+impl fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watcher").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
