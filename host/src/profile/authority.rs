@@ -14,7 +14,7 @@ use std::fmt;
 use std::future::Future;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant as Clock};
 
 use tokio::sync::Mutex as Turnstile;
@@ -70,6 +70,8 @@ struct Shared<H: Held> {
     tree: Tree,
     /// From the beginning of the retirement on.
     retiring: AtomicBool,
+    /// Done once; whoever retires at the same time goes on when it has been done.
+    unpublished: OnceLock<()>,
     tickets: Tickets,
     /// None once everything is released. The lock is for a look; steps that take time are behind `releasing`.
     possession: Mutex<Option<Arc<Possession<H>>>>,
@@ -165,6 +167,7 @@ impl<H: Held> Authority<H> {
             id,
             tree,
             retiring: AtomicBool::new(false),
+            unpublished: OnceLock::new(),
             tickets: Tickets::new(Clock::now),
             possession: Mutex::new(Some(Arc::new(Possession { held, count, node }))),
             releasing: Turnstile::default(),
@@ -234,10 +237,11 @@ impl<H: Held> Authority<H> {
     pub fn unpublish(&self) {
         let Some(possession) = self.shared.possession().clone() else { return };
         possession.node.0.close(STOPPING);
-        if !self.shared.retiring.swap(true, Ordering::SeqCst) {
+        self.shared.retiring.store(true, Ordering::SeqCst);
+        self.shared.unpublished.get_or_init(|| {
             self.shared.tickets.revoke();
             possession.held.unpublish();
-        }
+        });
         possession.node.stop();
     }
 

@@ -407,10 +407,12 @@ impl<X: Carries> State<X> {
         for container in self.subtree(id).filter(|node| node.kind.is_container()) {
             let mut execution = None;
             for node in self.children(container.id).filter(|node| !node.kind.is_container()) {
-                match node.kind {
-                    Kind::Turn => execution = Some(Kind::Turn),
-                    Kind::Worker => execution = execution.or(Some(Kind::Worker)),
-                    kind => *pieces.entry(kind).or_default() += 1,
+                if node.kind == Kind::Turn {
+                    execution = Some(Kind::Turn);
+                } else if node.kind == Kind::Worker {
+                    execution = execution.or(Some(Kind::Worker));
+                } else {
+                    *pieces.entry(node.kind).or_default() += 1;
                 }
             }
             if let Some(kind) = execution {
