@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::super::{
     Authority, Claimed, HomeLock, NoTicket, NotReleased, Retired, STOPPING, Why, WorkCount,
 };
-use super::{Diary, Things, lock, poll, runtime, soon};
+use super::{Diary, Things, lock, poll, runtime, soon, until};
 use crate::work::{Grace, Kind, Refused, Stop, StopKind, Tree, Work};
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -237,9 +237,7 @@ fn a_lost_authority_keeps_the_lock_until_its_work_has_ended() {
     assert_eq!(diary.read(), [""; 0]);
     drop((turn, session));
     assert_eq!(diary.read(), ["dropped"]);
-    while HomeLock::take(home.path()).is_err() {
-        std::thread::yield_now();
-    }
+    until(|| HomeLock::take(home.path()).is_ok());
     assert_eq!(count(home.path()), 0);
 }
 

@@ -1,7 +1,7 @@
 //! Who a process is.
 
 use super::super::{Life, ProcessIdentity};
-use super::OtherProcess;
+use super::{OtherProcess, until};
 
 /// Rule N3: the living and the dead are told apart, and so is one that has got the number of a dead one.
 #[test]
@@ -30,12 +30,8 @@ fn a_killed_process_is_dead() {
     assert_eq!((holder.process.pid, holder.process.life()), (other.pid(), Life::Alive));
     other.kill();
     // Its end can be seen by its lock, and it is not reaped.
-    while super::super::HomeLock::take(home.path()).is_err() {
-        std::thread::yield_now();
-    }
-    while holder.process.is_alive() {
-        std::thread::yield_now();
-    }
+    until(|| super::super::HomeLock::take(home.path()).is_ok());
+    until(|| !holder.process.is_alive());
     assert_eq!(holder.process.life(), Life::Dead);
     other.reap();
     assert_eq!(holder.process.life(), Life::Dead);

@@ -18,7 +18,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 
@@ -38,6 +38,15 @@ fn runtime() -> Runtime {
 fn soon<T>(runtime: &Runtime, future: impl Future<Output = T>) -> T {
     let bounded = async { tokio::time::timeout(Duration::from_secs(60), future).await };
     runtime.block_on(bounded).expect("this should have happened at once")
+}
+
+/// Waits for what another thread or process does. The bound is there for the day when it does not.
+fn until(happened: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !happened() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "this should have happened at once");
+        std::thread::yield_now();
+    }
 }
 
 /// What a profile of these tests did, in order.
