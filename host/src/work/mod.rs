@@ -20,6 +20,9 @@
 mod drain;
 mod executor;
 mod running;
+// Its races are those of the tree, which loom has already.
+#[cfg(not(checkrein_loom))]
+pub mod shutdown;
 mod signal;
 mod slot;
 mod state;

@@ -221,34 +221,57 @@ impl Tree {
     /// Every node below (and with) a node, owners before what they own. Takes the lock once, for as long as it
     /// takes to copy; budgets and activities are read afterwards.
     pub fn snapshot(&self, id: WorkId) -> Vec<NodeView> {
-        let now = Instant::now();
-        let nodes: Vec<(NodeView, Extra)> = {
-            let state = lock(&self.shared.state);
-            let view = |node: &Node<Extra>| NodeView {
-                id: node.id,
-                owner: node.owner,
-                kind: node.kind,
-                label: Arc::clone(&node.label),
-                stop: None,
-                closed: node.closed.clone(),
-                age: now.saturating_duration_since(node.opened),
-                activity: None,
-                budgets: Vec::new(),
-            };
-            state.subtree(id).map(|node| (view(node), node.extra.clone())).collect()
-        };
-        nodes
-            .into_iter()
-            .map(|(view, Extra { cell, body, .. })| {
-                let doing = || body.as_ref().and_then(|body| body.doing());
-                let activity = cell.activity();
-                let activity = activity
-                    .or_else(|| doing().map(|what| Activity { what, detail: None, since: None }));
-                let budgets = body.as_ref().map(|body| body.budgets()).unwrap_or_default();
-                NodeView { stop: StopSignal { cell }.stop(), activity, budgets, ..view }
-            })
-            .collect()
+        let copied = copy(&lock(&self.shared.state), id, Instant::now());
+        copied.into_iter().map(seen).collect()
     }
+
+    /// Stops everything that a node owns, as [`Tree::stop_children`] does, and says what there was: every node below (and
+    /// with) that node at the instant of the stop, as it was just before it was ended. Nothing is cut that is not listed.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`] when no such work runs.
+    pub fn stop_and_list(&self, id: WorkId, stop: &Stop) -> Result<Vec<NodeView>, Gone> {
+        let now = Instant::now();
+        let (copied, reached) = {
+            let mut state = lock(&self.shared.state);
+            state.get(id).ok_or(Gone { id })?;
+            let copied = copy(&state, id, now);
+            (copied, state.stop_children(id, stop, now).1)
+        };
+        // Before the bodies are cut: what they were doing is gone with them.
+        let seen = copied.into_iter().map(seen).collect();
+        self.shared.pass_on(reached, stop);
+        Ok(seen)
+    }
+}
+
+/// What is known of the nodes under the lock, and what the rest is read from.
+fn copy(state: &State<Extra>, top: WorkId, now: Instant) -> Vec<(NodeView, Extra)> {
+    let view = |node: &Node<Extra>| NodeView {
+        id: node.id,
+        owner: node.owner,
+        kind: node.kind,
+        label: Arc::clone(&node.label),
+        stop: None,
+        closed: node.closed.clone(),
+        age: now.saturating_duration_since(node.opened),
+        activity: None,
+        budgets: Vec::new(),
+    };
+    state.subtree(top).map(|node| (view(node), node.extra.clone())).collect()
+}
+
+/// Adds what the node and its body say themselves. A body that panics says nothing.
+fn seen((view, Extra { cell, body, .. }): (NodeView, Extra)) -> NodeView {
+    let ask = |body: &Arc<dyn Body>| {
+        let asked = AssertUnwindSafe(|| (body.doing(), body.budgets()));
+        catch_unwind(asked).unwrap_or_default()
+    };
+    let (doing, budgets) = body.as_ref().map(ask).unwrap_or_default();
+    let doing = doing.map(|what| Activity { what, detail: None, since: None });
+    let activity = cell.activity().or(doing);
+    NodeView { stop: StopSignal { cell }.stop(), activity, budgets, ..view }
 }
 
 impl Shared {

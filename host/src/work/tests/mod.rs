@@ -6,11 +6,13 @@ mod drain;
 mod execution;
 mod ownership;
 mod rounds;
+mod shutdown;
 mod snapshot;
 mod spawned;
 mod stops;
 mod times;
 mod watch;
+mod watchdog;
 
 use std::future::Future;
 use std::pin::Pin;
