@@ -13,6 +13,7 @@ pub mod model;
 pub mod plugin;
 pub mod profile;
 pub mod sandbox;
+pub mod schedule;
 pub mod secret;
 pub mod session;
 pub mod store;

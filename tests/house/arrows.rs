@@ -10,6 +10,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("error", &[]),
     ("message", &[]),
     ("secret", &[]),
+    ("schedule", &[]),
     ("work", &["ids"]),
     ("profile", &["ids", "work"]),
     ("model", &["message", "secret"]),
