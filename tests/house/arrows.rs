@@ -36,6 +36,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "work",
         ],
     ),
+    ("server", &["secret"]),
     ("lib", &["error", "host", "sandbox"]),
 ];
 
