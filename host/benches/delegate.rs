@@ -17,12 +17,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use checkrein::delegation::{
-    Admission, Child, Completions, DelegationLimits, Hooks, Origin, Policy, Receives, Slots,
+    Admission, Child, Completions, DelegationLimits, Hooks, InMemory, Origin, Policy, Receives,
+    Slots,
 };
 use checkrein::ids::SessionId;
 use checkrein::plugin::Configuration;
 use checkrein::sandbox::Pool;
-use checkrein::session::{Delivery, EventKind, Session};
+use checkrein::session::{Delivery, EventKind, Session, WatchError};
 use checkrein::work::{Kind, Stop, Tree, Work};
 use checkrein::{Compilation, Host};
 use checkrein_testkit::guest;

@@ -22,7 +22,10 @@ pub mod tool;
 pub mod work;
 
 pub use error::{Error, ErrorKind};
-pub use host::{Compilation, Host, HostBuilder, Profile, ProfileSettings, SessionBuilder};
+pub use host::{
+    Compilation, DATABASE, Homes, Host, HostBuilder, Profile, ProfileSettings, Served,
+    SessionBuilder,
+};
 
 /// What the child process runs that compiles components: one component from standard input, its code to standard
 /// output. An embedder who chooses [`Compilation::Child`] calls it from the program named there.

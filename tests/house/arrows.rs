@@ -29,6 +29,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "message",
             "model",
             "plugin",
+            "profile",
             "sandbox",
             "session",
             "store",

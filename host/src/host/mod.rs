@@ -6,6 +6,7 @@ mod builder;
 mod describe;
 mod first_party;
 mod guard;
+mod homes;
 #[allow(clippy::module_inception, reason = "the room's main type has the room's name")]
 mod host;
 mod library;
@@ -16,6 +17,7 @@ mod program;
 mod setting;
 
 pub use builder::{Compilation, HostBuilder};
+pub use homes::{DATABASE, Homes, Served};
 pub use host::Host;
 pub use open::SessionBuilder;
 pub use profile::{Profile, ProfileSettings};

@@ -158,6 +158,11 @@ impl Profile {
         self.shared.node.id()
     }
 
+    /// Its node.
+    pub(super) fn node(&self) -> &Work {
+        &self.shared.node
+    }
+
     /// The host that has it open.
     pub fn host(&self) -> &Host {
         &self.shared.host

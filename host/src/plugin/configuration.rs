@@ -72,6 +72,9 @@ pub struct Configuration {
     /// Tasks that agents hand to others.
     #[serde(deserialize_with = "table")]
     pub delegation: DelegationTable,
+    /// How much is kept of sessions that outlive the process.
+    #[serde(deserialize_with = "table")]
+    pub store: StoreTable,
     /// The text itself, for the parts that are read later.
     #[serde(skip)]
     source: Source,
@@ -185,6 +188,24 @@ pub struct DelegationTable {
     pub unread_completions: Option<u64>,
 }
 
+/// `[store]`: how much a profile keeps. What is not said has the usual bound.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct StoreTable {
+    /// Events of a session; the oldest go first.
+    #[serde(deserialize_with = "number")]
+    pub events_per_session: Option<u64>,
+    /// Bytes of them.
+    pub event_bytes_per_session: Option<Size>,
+    /// Bytes of the messages of a session. A turn that would begin above it is refused.
+    pub transcript_bytes_per_session: Option<Size>,
+    /// Background units whose results were read and that can still be asked for; the oldest go first.
+    #[serde(deserialize_with = "number")]
+    pub read_units_per_session: Option<u64>,
+    /// Bytes of the database. New sessions and turns are refused above it.
+    pub bytes: Option<Size>,
+}
+
 /// `[stop]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
@@ -233,6 +254,18 @@ impl Configuration {
             read.source.folder = folder.to_owned();
         }
         Ok(read)
+    }
+
+    /// What it sets that counts for a whole host, and for none of its profiles: the name of the first such key.
+    pub fn host_wide(&self) -> Option<&'static str> {
+        let Configuration { cache_directory, sandbox, compile, delegation, .. } = self;
+        let set = [
+            ("cache-directory", cache_directory.is_some()),
+            ("sandbox", *sandbox != SandboxTable::default()),
+            ("compile", *compile != CompileTable::default()),
+            ("delegation", *delegation != DelegationTable::default()),
+        ];
+        set.into_iter().find(|(_, set)| *set).map(|(key, _)| key)
     }
 
     /// The names of the models.

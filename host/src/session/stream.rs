@@ -306,6 +306,8 @@ fn weight(change: &Change) -> usize {
             | Change::UnitEnded { body, .. } => body.weight(),
             Change::Memory { key, value } => key.len() + value.as_ref().map_or(0, Vec::len),
             Change::Deleted
+            | Change::GoesOn { .. }
+            | Change::At { .. }
             | Change::TurnBegan { .. }
             | Change::TurnEnded { .. }
             | Change::RunEnded { .. }

@@ -1,0 +1,172 @@
+//! The profiles that a host serves from homes: what each holds while it is served.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::host::Host;
+use super::profile::{Profile, ProfileSettings};
+use crate::error::Error;
+use crate::plugin::Configuration;
+use crate::profile::{Held, NotClosed, NotOpened, Opens, Profiles, Wanted};
+use crate::store::{Retention, Sqlite, Store};
+use crate::work::{Drained, Work, blocking};
+
+/// The database in a home.
+pub const DATABASE: &str = "sessions.db";
+
+/// Opens profiles from their homes: the configuration that lies there, and the database beside it.
+#[derive(Debug, Clone)]
+pub struct Homes {
+    host: Host,
+}
+
+/// A profile that is served from its home.
+#[derive(Clone)]
+pub struct Served {
+    profile: Profile,
+}
+
+impl Host {
+    /// The profiles that this host serves from homes: none yet. Reconcile it with a directory.
+    pub fn profiles(&self) -> Profiles<Homes> {
+        Profiles::new(self.inner.root.share(), Homes { host: self.clone() })
+    }
+}
+
+impl Served {
+    /// The profile.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+}
+
+impl fmt::Debug for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Served").field("profile", &self.profile).finish_non_exhaustive()
+    }
+}
+
+impl Opens for Homes {
+    type Held = Served;
+
+    async fn open(&self, wanted: &Wanted, work: &Work) -> Result<Served, NotOpened> {
+        let configuration = self.read(wanted, work).await?;
+        let retention = retention(&configuration);
+        let database = wanted.home.join(DATABASE);
+        let open = move || Sqlite::open(database, retention);
+        let store = self.apart(work, "the database is opened", open).await?;
+        let store = store.map_err(|error| NotOpened::Unusable {
+            words: format!("could not open {}: {error}", wanted.home.join(DATABASE).display()),
+        })?;
+        let settings = ProfileSettings {
+            name: wanted.name.clone(),
+            home: wanted.home.clone(),
+            configuration,
+            store: Arc::new(store) as Arc<dyn Store>,
+        };
+        let opened = self.host.profile_on(Arc::new(work.share()), settings).await;
+        let profile = opened.map_err(|error| not_opened(&wanted.configuration, &error))?;
+        Ok(Served { profile })
+    }
+
+    async fn reload(&self, wanted: &Wanted, held: &Served) -> Result<(), NotOpened> {
+        let configuration = self.read(wanted, held.profile.node()).await?;
+        let reloaded = held.profile.reload(configuration).await;
+        reloaded.map_err(|error| not_opened(&wanted.configuration, &error))
+    }
+}
+
+impl Homes {
+    async fn read(&self, wanted: &Wanted, work: &Work) -> Result<Configuration, NotOpened> {
+        let file = wanted.configuration.clone();
+        let read = self.apart(work, "a configuration is read", move || Configuration::load(&file));
+        let read = read.await?.map_err(|error| wrong(&wanted.configuration, &error.to_string()))?;
+        match read.host_wide() {
+            None => Ok(read),
+            Some(key) => Err(NotOpened::Configuration {
+                file: wanted.configuration.clone(),
+                line: None,
+                key: Some(key.to_owned()),
+                words: "this is set for the whole host, in the configuration of the host"
+                    .to_owned(),
+            }),
+        }
+    }
+
+    /// Does something that waits for a disk, on a thread for such calls.
+    async fn apart<T: Send + 'static>(
+        &self,
+        work: &Work,
+        what: &str,
+        call: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NotOpened> {
+        let inner = &self.host.inner;
+        let unusable = |words: String| NotOpened::Unusable { words };
+        let place = Arc::clone(&inner.reads).acquire_owned().await;
+        let place = place.map_err(|error| unusable(error.to_string()))?;
+        let begun = blocking(inner.sandbox.control(), work, what, place, call);
+        let begun = begun.map_err(|refused| unusable(refused.to_string()))?;
+        begun.await.map_err(|_| unusable(format!("the host failed while {what}")))
+    }
+}
+
+impl Held for Served {
+    fn unpublish(&self) {}
+
+    fn unbind_schedule(&self) {}
+
+    async fn close(&self, _drained: Drained) -> Result<(), NotClosed> {
+        self.profile.rest();
+        if let Err(error) = self.profile.store().close().await {
+            // It stays so: what could not be written is told, and counts as unknown when the home is opened again.
+            tracing::error!(profile = self.profile.name(), %error, "the store was closed with something unwritten");
+        }
+        Ok(())
+    }
+}
+
+/// A configuration that is wrong. Its errors begin with their place, `file:line:column`, where they have one.
+fn wrong(file: &Path, words: &str) -> NotOpened {
+    let place = || {
+        let rest = words.strip_prefix(&format!("{}:", file.display()))?;
+        let (line, rest) = rest.split_once(':')?;
+        let (_column, rest) = rest.split_once(": ")?;
+        Some((line.parse().ok()?, rest))
+    };
+    let (line, words) = place().map_or((None, words), |(line, rest)| (Some(line), rest));
+    let file = file.to_owned();
+    NotOpened::Configuration { file, line, key: None, words: words.to_owned() }
+}
+
+fn not_opened(file: &Path, error: &Error) -> NotOpened {
+    let mut words = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(next) = cause {
+        words = format!("{words}: {next}");
+        cause = next.source();
+    }
+    match error.kind() {
+        crate::ErrorKind::Configuration => wrong(file, &words),
+        _ => NotOpened::Unusable { words },
+    }
+}
+
+/// How much of its sessions a profile keeps.
+fn retention(configuration: &Configuration) -> Retention {
+    let (usual, table) = (Retention::default(), &configuration.store);
+    let size = |size: Option<crate::plugin::Size>, usual: u64| size.map_or(usual, |size| size.0);
+    Retention {
+        events_per_session: table.events_per_session.unwrap_or(usual.events_per_session),
+        event_bytes_per_session: size(table.event_bytes_per_session, usual.event_bytes_per_session),
+        transcript_bytes_per_session: size(
+            table.transcript_bytes_per_session,
+            usual.transcript_bytes_per_session,
+        ),
+        read_units_per_session: table
+            .read_units_per_session
+            .unwrap_or(usual.read_units_per_session),
+        bytes: size(table.bytes, usual.bytes),
+        ..usual
+    }
+}
