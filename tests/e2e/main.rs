@@ -8,6 +8,7 @@ mod churn;
 mod command;
 mod delegation;
 mod durable;
+mod doctor;
 mod faults;
 mod first_party;
 mod hostile;

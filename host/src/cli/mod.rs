@@ -1,11 +1,12 @@
 //! The command line: one file per command. The only place that prints, reads the environment and hears signals.
 //!
-//! - [`run`] runs an agent, [`plugin`] looks at plugins.
+//! - [`run`] runs an agent, [`plugin`] looks at plugins, [`doctor`] at the machine.
 //! - [`setup`] makes a host of what all commands take, [`model`] and [`limit`] read single arguments.
 //! - [`screen`], [`progress`] and [`status`] are what is seen while a run goes on; [`log`] is what is logged.
 //! - [`interrupt`] turns signals into stops, [`code`] ends into exit codes, [`problem`] errors into words.
 
 mod code;
+mod doctor;
 mod interrupt;
 mod limit;
 mod log;
@@ -47,6 +48,11 @@ enum Command {
     /// List plugins, look into one, or check whether one would load here.
     #[command(subcommand)]
     Plugin(plugin::Plugin),
+    /// Check whether this machine and a configuration give what is needed, and say what to do if not.
+    ///
+    /// The exit code is 0, also with warnings, and 3 if there is a problem.
+    #[command(after_help = Code::help())]
+    Doctor(doctor::Doctor),
 }
 
 /// Reads the arguments, does what they ask, and says how it went.
@@ -62,6 +68,7 @@ pub(crate) fn main() -> ExitCode {
     let done = match cli.command {
         Command::Run(run) => run.execute(cli.verbose),
         Command::Plugin(plugin) => plugin.execute(cli.verbose),
+        Command::Doctor(doctor) => doctor.execute(cli.verbose),
     };
     done.unwrap_or_else(|problem| problem.tell()).into()
 }

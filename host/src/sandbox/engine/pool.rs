@@ -17,6 +17,21 @@ pub enum Pool {
     OnDemand,
 }
 
+impl Pool {
+    /// The most slots that [`Pool::Auto`] takes.
+    pub const USEFUL_SLOTS: u32 = AUTO_SLOTS;
+
+    /// How many mappings this process needs when the pools of both engines, of that many slots each, are full.
+    pub fn mappings(slots: u32) -> u64 {
+        u64::from(slots) * MAPPINGS_PER_SLOT * ENGINES + MAPPINGS_FOR_THE_PROCESS
+    }
+
+    /// Whether the kernel tells which pages a run has touched, so that giving them back costs what the run used.
+    pub fn scans_pages() -> bool {
+        PoolingAllocationConfig::is_pagemap_scan_available()
+    }
+}
+
 /// The most slots that [`Pool::Auto`] takes: making a pool costs about 3 µs for each of them, and an operator who
 /// wants thousands of live runs can say so.
 const AUTO_SLOTS: u32 = 2_048;
@@ -144,7 +159,7 @@ pub(super) fn pool_config(slots: u32) -> PoolingAllocationConfig {
         .max_memory_size(usize::try_from(MAX_MEMORY).unwrap_or(usize::MAX))
         .table_elements(usize::try_from(MAX_TABLE_ELEMENTS).unwrap_or(usize::MAX))
         .max_unused_warm_slots(100);
-    if PoolingAllocationConfig::is_pagemap_scan_available() {
+    if Pool::scans_pages() {
         // The kernel tells which pages a guest has touched, so that cleaning a slot costs what the guest used.
         pool.pagemap_scan(Enabled::Yes)
             .linear_memory_keep_resident(1 << 20)
@@ -175,7 +190,7 @@ mod tests {
             let machine = Machine { mappings: Some(mappings), addresses: None };
             match Plan::new(Pool::Auto, &machine).unwrap() {
                 Plan::Pooled(slots) => {
-                    assert!(u64::from(slots) * 6 * 2 + MAPPINGS_FOR_THE_PROCESS <= mappings);
+                    assert!(Pool::mappings(slots) <= mappings && u64::from(slots) * 12 < mappings);
                 }
                 Plan::OnDemand { why, reservation } => {
                     assert!(mappings < 9_000);
