@@ -23,8 +23,8 @@ pub mod work;
 
 pub use error::{Error, ErrorKind};
 pub use host::{
-    Compilation, DATABASE, Homes, Host, HostBuilder, Profile, ProfileSettings, Served,
-    SessionBuilder,
+    Compilation, DATABASE, Homes, Host, HostBuilder, Profile, ProfileSettings, Served, Service,
+    ServiceSettings, SessionBuilder,
 };
 
 /// What the child process runs that compiles components: one component from standard input, its code to standard

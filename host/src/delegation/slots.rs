@@ -163,6 +163,11 @@ impl Slots {
         self.shared.next_id.fetch_max(first, Ordering::SeqCst);
     }
 
+    /// Takes that many numbers for units that were numbered elsewhere, and says the first.
+    pub fn take_numbers(&self, count: u64) -> u64 {
+        self.shared.next_id.fetch_add(count, Ordering::SeqCst)
+    }
+
     /// How much is taken now.
     pub fn used(&self) -> SlotsUsed {
         let state = self.shared.lock();

@@ -93,6 +93,10 @@ impl Host {
         self.inner.slots.used()
     }
 
+    pub(super) fn root(&self) -> &Work {
+        &self.inner.root
+    }
+
     /// Takes no new work, stops hard what is there, and waits until nothing is left.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ mod loaded;
 mod open;
 mod profile;
 mod program;
+mod service;
 mod setting;
 
 pub use builder::{Compilation, HostBuilder};
@@ -21,3 +22,4 @@ pub use homes::{DATABASE, Homes, Served};
 pub use host::Host;
 pub use open::SessionBuilder;
 pub use profile::{Profile, ProfileSettings};
+pub use service::{Service, ServiceSettings};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Deserialize;
@@ -17,7 +17,9 @@ use crate::error::{Error, ErrorKind};
 use crate::ids::{SessionId, WorkId};
 use crate::plugin::{Catalogue, Configuration};
 use crate::session::{Delivery, Session, recover};
-use crate::store::{self, Change, Health, SessionRow, Store, StoreError};
+use crate::store::{
+    self, Archive, ArchiveError, Change, Health, RunningTurn, SessionRow, Store, StoreError,
+};
 use crate::work::{Kind, Work, spawn_charged};
 
 /// Awake sessions above which those that rest are put to sleep whenever another one is asked for.
@@ -260,6 +262,38 @@ impl Profile {
         deleted.map(drop).map_err(|error| of_session(id, error))
     }
 
+    /// Takes a session out, to be kept or read in elsewhere. The profile keeps it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] when there is none, [`ErrorKind::Usage`] while a turn of it goes on and `running` does not say
+    /// otherwise, [`ErrorKind::Store`] when it cannot be read.
+    pub async fn export(&self, id: &SessionId, running: RunningTurn) -> Result<Archive, Error> {
+        let archive = Archive::of(&*self.shared.store, id, running).await;
+        archive.map_err(|error| of_archive(format!("could not export the session {id}"), error))
+    }
+
+    /// Takes in a session that was exported, under a new name. What was going on in it when it was exported has ended as
+    /// unknown.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Store`] when it cannot be written.
+    pub async fn import(&self, archive: Archive) -> Result<SessionId, Error> {
+        let number = self.shared.numbers.fetch_add(1, Ordering::Relaxed);
+        let id = SessionId::new(format!("s{number}"));
+        let units = archive.units().len() as u64;
+        let first_unit = self.shared.host.inner.slots.take_numbers(units);
+        let store = &*self.shared.store;
+        let attempt = || "could not import a session".to_owned();
+        let put = archive.put(store, id.clone(), first_unit).await;
+        put.map_err(|error| of_archive(attempt(), error))?;
+        let recovered = recover(store, &id).await;
+        recovered.map_err(|error| Error::because(ErrorKind::Store, attempt(), error))?;
+        self.bring(vec![id.clone()]);
+        Ok(id)
+    }
+
     /// Puts those sessions to sleep that nobody has anything of, and returns how many are awake.
     pub fn rest(&self) -> usize {
         let mut awake = self.shared.awake();
@@ -356,6 +390,15 @@ impl Shared {
     fn awake(&self) -> MutexGuard<'_, BTreeMap<SessionId, Arc<OnceCell<Session>>>> {
         self.awake.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn of_archive(attempt: String, error: ArchiveError) -> Error {
+    let kind = match &error {
+        ArchiveError::Store(StoreError::NoSession(_)) => ErrorKind::NotFound,
+        ArchiveError::Running(_) => ErrorKind::Usage,
+        _ => ErrorKind::Store,
+    };
+    Error::because(kind, attempt, error)
 }
 
 fn unreadable(profile: &str, error: StoreError) -> Error {

@@ -200,6 +200,11 @@ impl<H: Held> Authority<H> {
         self.shared.possession().is_none()
     }
 
+    /// What the profile holds, also while it is being retired; none once everything is released.
+    pub fn possession(&self) -> Option<Arc<H>> {
+        self.shared.possession().as_ref().map(|possession| Arc::clone(&possession.held))
+    }
+
     /// What the profile holds; none once the profile is being retired.
     pub fn held(&self) -> Option<Arc<H>> {
         let possession = self.shared.possession().clone();

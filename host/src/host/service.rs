@@ -1,0 +1,264 @@
+//! A host that runs for months: the profiles of a directory, kept as the directory says, until it is shut down.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+use super::homes::Homes;
+use super::host::Host;
+use super::profile::Profile;
+use crate::error::{Error, ErrorKind};
+use crate::profile::{Authority, Profiles, Reconciled, Wanted, Watcher, listing};
+use crate::work::shutdown::{Bounds, Request, Requested, Settled, Shutdown, StepError, Steps};
+use crate::work::{Work, spawn_charged};
+
+/// How often sessions that nobody needs are put to sleep.
+const REST: Duration = Duration::from_secs(30);
+
+/// How often it is looked whether stores that cannot be closed have written what was queued.
+const GLANCE: Duration = Duration::from_millis(10);
+
+/// What a service is started with.
+#[derive(Debug, Clone)]
+pub struct ServiceSettings {
+    /// The directory of the profiles: each folder in it that has a `profile.toml` is one.
+    pub profiles: PathBuf,
+    /// How long a reconciliation waits for profiles that are to be released. What is not released in time is tried again.
+    pub retire: Duration,
+    /// How long each step of the shutdown may take.
+    pub bounds: Bounds,
+}
+
+/// A host with the profiles of a directory. Cheap to clone; every clone is the same service.
+#[derive(Clone)]
+pub struct Service {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    host: Host,
+    profiles: Profiles<Homes>,
+    directory: PathBuf,
+    retire: Duration,
+    bounds: Bounds,
+    /// What was done to the profiles last.
+    last: Mutex<Reconciled>,
+    keeper: Mutex<Option<JoinHandle<()>>>,
+    shutdown: OnceLock<Shutdown>,
+}
+
+impl Service {
+    /// Serves what is in the directory, and from then on whatever it says: it is watched. A profile that cannot be served is
+    /// parked with its reason and keeps none of the others from being served.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Machine`] when the directory cannot be read, [`ErrorKind::Refused`] when the host takes no new work.
+    ///
+    /// # Cancel safety
+    ///
+    /// A future that is dropped before it is ready has served nothing; what was begun is stopped.
+    pub async fn start(host: &Host, settings: ServiceSettings) -> Result<Service, Error> {
+        let ServiceSettings { profiles: directory, retire, bounds } = settings;
+        let shared = Shared {
+            host: host.clone(),
+            profiles: host.profiles(),
+            directory,
+            retire,
+            bounds,
+            last: Mutex::default(),
+            keeper: Mutex::default(),
+            shutdown: OnceLock::new(),
+        };
+        let service = Service { shared: Arc::new(shared) };
+        // Before the first look, so that nothing falls between the two.
+        let watcher = Watcher::new(&service.shared.directory);
+        service.reconcile().await?;
+        let root = service.root().share();
+        let keep = keep(Arc::downgrade(&service.shared), watcher);
+        let keeper = spawn_charged(host.sandbox().control(), root, keep);
+        *lock(&service.shared.keeper) = Some(keeper);
+        Ok(service)
+    }
+
+    /// The host.
+    pub fn host(&self) -> &Host {
+        &self.shared.host
+    }
+
+    /// The directory of the profiles.
+    pub fn directory(&self) -> &Path {
+        &self.shared.directory
+    }
+
+    /// The profiles: served, parked and retiring.
+    pub fn profiles(&self) -> &Profiles<Homes> {
+        &self.shared.profiles
+    }
+
+    /// A profile that is served.
+    pub fn profile(&self, name: &str) -> Option<Profile> {
+        let held = self.shared.profiles.get(name)?.held()?;
+        Some(held.profile().clone())
+    }
+
+    /// Makes the served profiles those of the directory, now.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Machine`] when the directory cannot be read; nothing is changed then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: what is done stays done.
+    pub async fn reconcile(&self) -> Result<Reconciled, Error> {
+        let wanted = listing(&self.shared.directory).map_err(|error| {
+            let attempt =
+                format!("could not read the profiles in {}", self.shared.directory.display());
+            Error::because(ErrorKind::Machine, attempt, error)
+        })?;
+        Ok(self.shared.reconcile(&wanted).await)
+    }
+
+    /// What the last reconciliation did.
+    pub fn reconciled(&self) -> Reconciled {
+        lock(&self.shared.last).clone()
+    }
+
+    /// Says what else is done in a shutdown: how clients are told, listeners stopped, the report kept. To be called once,
+    /// before the first request; a later call changes nothing.
+    pub fn on_shutdown(&self, steps: Steps) {
+        self.shared.shutdown.get_or_init(|| self.shutdown_with(steps));
+    }
+
+    /// Asks for the shutdown. A second request joins the first, and may send it straight to the hard stop (D5, D8).
+    pub fn request(&self, request: &Request) -> Requested {
+        self.shutdown().request(request)
+    }
+
+    /// The shutdown, whether or not it has been asked for.
+    pub fn shutdown(&self) -> &Shutdown {
+        self.shared.shutdown.get_or_init(|| self.shutdown_with(Steps::new()))
+    }
+
+    /// How long each step of the shutdown may take.
+    pub fn bounds(&self) -> Bounds {
+        self.shared.bounds
+    }
+
+    fn shutdown_with(&self, steps: Steps) -> Shutdown {
+        let (revokes, flushes) = (self.clone(), self.clone());
+        let steps = steps
+            .revoke_tickets(move || async move {
+                let profiles = &revokes.shared.profiles;
+                profiles.served().iter().for_each(Authority::unpublish);
+                Ok(())
+            })
+            .flush(move |settled| async move { flushes.shared.flush(settled).await });
+        let control = self.shared.host.sandbox().control().clone();
+        Shutdown::new(control, self.root().share(), self.shared.bounds, steps)
+    }
+
+    fn root(&self) -> &Work {
+        self.shared.host.root()
+    }
+}
+
+impl Shared {
+    async fn reconcile(&self, wanted: &[Wanted]) -> Reconciled {
+        let done = self.profiles.reconcile(wanted, self.retire).await;
+        let nothing = Reconciled { kept: done.kept.clone(), ..Reconciled::default() };
+        if done != nothing {
+            tracing::info!(
+                added = ?done.added,
+                reloaded = ?done.reloaded,
+                removed = ?done.removed,
+                released = ?done.released,
+                parked = ?done.parked.keys(),
+                "the profiles were looked at"
+            );
+        }
+        for (name, parked) in &done.parked {
+            tracing::warn!(profile = name, reason = %parked, "the profile is parked");
+        }
+        for (name, wrong) in &done.not_reloaded {
+            tracing::warn!(profile = name, reason = %wrong, "the profile keeps its old configuration");
+        }
+        lock(&self.last).clone_from(&done);
+        done
+    }
+
+    /// Closes the stores of the profiles whose work has ended, and waits until those of the others have written what they
+    /// were given.
+    async fn flush(&self, settled: Settled) -> Result<(), StepError> {
+        if let Some(keeper) = lock(&self.keeper).take() {
+            keeper.abort();
+        }
+        let stores: Vec<Profile> = self
+            .profiles
+            .retiring()
+            .iter()
+            .chain(&self.profiles.served())
+            .filter_map(|authority| authority.possession())
+            .map(|held| held.profile().clone())
+            .collect();
+        let done = self.profiles.retire_all(Duration::ZERO).await;
+        let left = |profile: &&Profile| done.not_released.contains_key(profile.name());
+        for profile in stores.iter().filter(left) {
+            while profile.health().queued_bytes > 0 {
+                tokio::time::sleep(GLANCE).await;
+            }
+        }
+        match (settled, done.not_released.len()) {
+            (Settled::Drained(_), 0) | (Settled::Left(_), _) => Ok(()),
+            (Settled::Drained(_), _) => Err(format!("not closed: {:?}", done.not_released).into()),
+        }
+    }
+}
+
+/// Keeps the profiles as the directory says, until the service is gone or the host takes no new work.
+async fn keep(service: std::sync::Weak<Shared>, mut watcher: Watcher) {
+    let mut rest = tokio::time::interval(REST);
+    rest.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        let Some(shared) = service.upgrade() else { return };
+        if shared.shutdown.get().is_some_and(Shutdown::has_begun) {
+            return;
+        }
+        let wanted = tokio::select! {
+            wanted = watcher.changed() => wanted,
+            () = shared.profiles.releasable() => listing(&shared.directory),
+            _ = rest.tick() => {
+                for authority in shared.profiles.served() {
+                    if let Some(held) = authority.held() {
+                        held.profile().rest();
+                    }
+                }
+                continue;
+            }
+        };
+        match wanted {
+            Ok(wanted) => drop(shared.reconcile(&wanted).await),
+            Err(error) => {
+                let directory = shared.directory.display();
+                tracing::error!(%directory, %error, "the profiles cannot be read; they stay as they are");
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service")
+            .field("directory", &self.shared.directory)
+            .field("profiles", &self.shared.profiles)
+            .finish_non_exhaustive()
+    }
+}
