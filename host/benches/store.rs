@@ -12,6 +12,7 @@
 )]
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,6 +28,11 @@ const BODY: &str = r#"{"event":"tool-ended","call":"c-17","tool":"files.read","o
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
+    if let [_, command, path, ..] = &arguments[..]
+        && command == "--list"
+    {
+        return listing(Path::new(path));
+    }
     let quick = arguments.iter().any(|argument| argument == "--quick");
     let named = arguments.iter().position(|argument| argument == "--in");
     let folder = named
@@ -244,6 +250,15 @@ fn opening(path: &Path, sessions: usize, messages: usize) {
     close(&store);
     drop(store);
     let bytes = std::fs::metadata(path).expect("it is there").len();
+    println!("{sessions} sessions of {messages} messages each, {} MiB:", bytes >> 20);
+    // In a process of its own: what this one has given back would hide what the rows take.
+    let program = std::env::current_exe().expect("this program has a path");
+    let listed = Command::new(program).arg("--list").arg(path).status().expect("it starts");
+    assert!(listed.success(), "it lists");
+}
+
+/// Opens a database, and lists what is in it.
+fn listing(path: &Path) {
     let before = resident();
     let begun = Instant::now();
     let store = Sqlite::open(path, Retention::default()).expect("it opens");
@@ -252,10 +267,8 @@ fn opening(path: &Path, sessions: usize, messages: usize) {
     let unfinished = wait(store.unfinished()).expect("a list");
     let listed = begun.elapsed();
     println!(
-        "{} sessions of {messages} messages, {} MiB: opened in {opened:.1?}, listed in {listed:.1?}, \
-         {} unfinished, {:.0} bytes of memory for each",
+        "opened in {opened:.1?}, {} listed in {listed:.1?}, {} of them unfinished, {:.0} bytes of memory for each",
         rows.len(),
-        bytes >> 20,
         unfinished.len(),
         resident().saturating_sub(before) as f64 / rows.len() as f64
     );

@@ -138,6 +138,7 @@ impl Writer {
                     None => return Err(error),
                 },
                 Err((_, error)) => {
+                    // A commit that failed half-way is looked at anew.
                     self.books.forget();
                     return Err(match error {
                         error if of_the_write(&error) => StoreError::Failed(error.to_string()),
