@@ -15,6 +15,7 @@ pub mod profile;
 pub mod sandbox;
 pub mod schedule;
 pub mod secret;
+#[cfg(feature = "server")]
 pub mod server;
 pub mod session;
 pub mod store;

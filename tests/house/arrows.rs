@@ -37,7 +37,21 @@ const ROOMS: &[(&str, &[&str])] = &[
             "work",
         ],
     ),
-    ("server", &["secret"]),
+    (
+        "server",
+        &[
+            "delegation",
+            "error",
+            "host",
+            "ids",
+            "plugin",
+            "sandbox",
+            "secret",
+            "session",
+            "store",
+            "work",
+        ],
+    ),
     ("lib", &["error", "host", "sandbox"]),
 ];
 

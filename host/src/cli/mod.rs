@@ -1,12 +1,15 @@
 //! The command line: one file per command. The only place that prints, reads the environment and hears signals.
 //!
-//! - [`run`] runs an agent, [`plugin`] looks at plugins, [`doctor`] at the machine.
+//! - [`run`] runs an agent, [`plugin`] looks at plugins, [`doctor`] at the machine. [`serve`] is the daemon and [`ending`]
+//!   its end, [`daemon`] has the commands that talk to it.
 //! - [`setup`] makes a host of what all commands take, [`model`] and [`limit`] read single arguments.
 //! - [`screen`], [`progress`] and [`status`] are what is seen while a run goes on; [`log`] is what is logged.
 //! - [`interrupt`] turns signals into stops, [`code`] ends into exit codes, [`problem`] errors into words.
 
 mod code;
+mod daemon;
 mod doctor;
+mod ending;
 mod interrupt;
 mod limit;
 mod log;
@@ -16,6 +19,7 @@ mod problem;
 mod progress;
 mod run;
 mod screen;
+mod serve;
 mod setup;
 mod status;
 mod text;
@@ -53,6 +57,29 @@ enum Command {
     /// The exit code is 0, also with warnings, and 3 if there is a problem.
     #[command(after_help = Code::help())]
     Doctor(doctor::Doctor),
+    /// Serve profiles until asked to end.
+    #[command(after_help = Code::help())]
+    Serve(serve::Serve),
+    /// Show what a daemon runs.
+    Ps(daemon::ps::Ps),
+    /// Show everything that a daemon runs, below its owners.
+    Tree(daemon::tree::Tree),
+    /// Send a prompt to a session of a daemon.
+    #[command(after_help = Code::help())]
+    Send(daemon::send::Send),
+    /// Follow a session of a daemon.
+    Attach(daemon::attach::Attach),
+    /// Stop a session of a daemon, or any piece of work.
+    Stop(daemon::stop::Stop),
+    /// Show what a session has in the background.
+    Delegations(daemon::delegations::Delegations),
+    /// List, show or delete sessions of a daemon.
+    #[command(subcommand)]
+    Session(daemon::session::Session),
+    /// Have a daemon take no new work.
+    Drain(daemon::drain::Drain),
+    /// Have a daemon look again at its profiles and their configurations.
+    Reload(daemon::reload::Reload),
 }
 
 /// Reads the arguments, does what they ask, and says how it went.
@@ -69,6 +96,16 @@ pub(crate) fn main() -> ExitCode {
         Command::Run(run) => run.execute(cli.verbose),
         Command::Plugin(plugin) => plugin.execute(cli.verbose),
         Command::Doctor(doctor) => doctor.execute(cli.verbose),
+        Command::Serve(serve) => serve.execute(cli.verbose),
+        Command::Ps(ps) => ps.execute(),
+        Command::Tree(tree) => tree.execute(),
+        Command::Send(send) => send.execute(),
+        Command::Attach(attach) => attach.execute(cli.verbose),
+        Command::Stop(stop) => stop.execute(),
+        Command::Delegations(delegations) => delegations.execute(),
+        Command::Session(session) => session.execute(),
+        Command::Drain(drain) => drain.execute(),
+        Command::Reload(reload) => reload.execute(),
     };
     done.unwrap_or_else(|problem| problem.tell()).into()
 }

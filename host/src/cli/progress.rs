@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 
+use checkrein::sandbox::{Reached, Used};
 use checkrein::session::{Event, EventKind, TurnReport, WatchError};
 use checkrein::work::Grace;
 
@@ -30,7 +31,8 @@ pub(super) enum Form {
 pub(super) struct Progress {
     form: Form,
     screen: Screen,
-    grace: Grace,
+    /// How long a soft stop leaves the run, where Ctrl-C is what stops it.
+    grace: Option<Grace>,
     /// The run that was asked for. The others are its children, and theirs.
     root: Option<Arc<str>>,
     /// The arguments of the calls that are not answered yet, by their run and the id of the call.
@@ -40,7 +42,23 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn new(form: Form, screen: Screen, grace: Grace) -> Progress {
+        let grace = Some(grace);
         Progress { form, screen, grace, root: None, calls: HashMap::new(), answered: 0 }
+    }
+
+    /// Of runs that are not this command's: Ctrl-C ends the showing alone.
+    pub(super) fn of_others(form: Form, screen: Screen) -> Progress {
+        let (root, calls) = (None, HashMap::new());
+        Progress { form, screen, grace: None, root, calls, answered: 0 }
+    }
+
+    /// Says which run the next event belongs to, or is above the one that it belongs to.
+    pub(super) fn turn(&mut self, root: Arc<str>) {
+        if self.root.as_ref() != Some(&root) {
+            self.calls.clear();
+            self.answered = 0;
+            self.root = Some(root);
+        }
     }
 
     /// Shows one event.
@@ -84,9 +102,27 @@ impl Progress {
         if self.form == Form::Json {
             return;
         }
-        let used = &report.used;
-        let mut parts =
-            vec![format!("{} in {}", report.outcome.status(), text::time(used.wall_time))];
+        let detail = report.outcome.detail();
+        self.told(report.outcome.status(), detail.as_deref(), &report.used);
+        if report.reached.iter().any(|kind| report.limit() != Some(kind)) {
+            self.limits(report.reached);
+        }
+    }
+
+    /// Says how a run of somebody else's went.
+    pub(super) fn ended(&self, status: &str, detail: Option<&str>, used: &Used, reached: Reached) {
+        self.told(status, detail, used);
+        if !reached.is_empty() {
+            self.limits(reached);
+        }
+    }
+
+    fn limits(&self, reached: Reached) {
+        self.screen.line(&format!("  limits reached: {reached}"));
+    }
+
+    fn told(&self, status: &str, detail: Option<&str>, used: &Used) {
+        let mut parts = vec![format!("{status} in {}", text::time(used.wall_time))];
         if self.answered > 0 {
             let calls = if self.answered == 1 { "tool call" } else { "tool calls" };
             parts.push(format!("{} {calls}", text::count(self.answered)));
@@ -99,11 +135,8 @@ impl Progress {
         }
         parts.push(format!("{} memory", text::size(used.memory_peak)));
         self.screen.line(&parts.join(" · "));
-        if let Some(detail) = report.outcome.detail() {
-            self.screen.line(&format!("  {}", text::shown(&detail).replace('\n', "\n  ")));
-        }
-        if report.reached.iter().any(|kind| report.limit() != Some(kind)) {
-            self.screen.line(&format!("  limits reached: {}", report.reached));
+        if let Some(detail) = detail {
+            self.screen.line(&format!("  {}", text::shown(detail).replace('\n', "\n  ")));
         }
     }
 
@@ -112,8 +145,9 @@ impl Progress {
             return "ending the run now".to_owned();
         }
         let grace = match self.grace {
-            Grace::After(time) => format!("within {}", text::time(time)),
-            Grace::Never => "in its own time".to_owned(),
+            Some(Grace::After(time)) => format!("within {}", text::time(time)),
+            Some(Grace::Never) => "in its own time".to_owned(),
+            None => return "stopping: the run was asked to finish".to_owned(),
         };
         format!("stopping: the run may finish what it is doing {grace}; Ctrl-C again ends it now")
     }

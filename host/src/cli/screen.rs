@@ -6,8 +6,23 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tracing_subscriber::fmt::MakeWriter;
 
+use super::code::Code;
+use super::problem::Problem;
+
 /// How often the live line is drawn anew.
 pub(super) const REDRAW: Duration = Duration::from_millis(100);
+
+/// Makes a terminal on standard output empty, for what is drawn anew.
+///
+/// # Errors
+///
+/// When it cannot be written.
+pub(super) fn clear_terminal() -> Result<(), Problem> {
+    let mut out = io::stdout().lock();
+    out.write_all(b"\x1b[H\x1b[2J").and_then(|()| out.flush()).map_err(|error| {
+        Problem::because(Code::Failed, "could not write to standard output", error)
+    })
+}
 
 /// Standard error. Cheap to clone; every clone is the same screen.
 ///

@@ -72,6 +72,41 @@ pub(super) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
+/// The variable that names the socket of the daemon.
+pub(super) const SOCKET: &str = "CHECKREIN_SOCKET";
+
+/// Where the socket of the daemon is, where nobody says it: `CHECKREIN_SOCKET`, else in the folder for such files.
+pub(super) fn usual_socket() -> Result<PathBuf, Problem> {
+    let named = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(socket) = named(SOCKET) {
+        return Ok(socket);
+    }
+    if let Some(folder) = named("XDG_RUNTIME_DIR") {
+        return Ok(folder.join("checkrein/api.sock"));
+    }
+    match etcetera::choose_base_strategy() {
+        Ok(folders) => Ok(folders.data_dir().join("checkrein/api.sock")),
+        Err(error) => {
+            Err(Problem::because(Code::Usage, "there is no folder for the socket", error)
+                .advise(format!("give --socket PATH, or set {SOCKET}")))
+        }
+    }
+}
+
+/// Makes the folder of the socket, for this user alone.
+pub(super) fn folder_of(socket: &Path) -> Result<(), Problem> {
+    let Some(folder) = socket.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
+        return Ok(());
+    };
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder).map_err(|error| {
+        let attempt = format!("could not make the folder of the socket, {}", folder.display());
+        Problem::because(Code::Refused, attempt, error)
+    })
+}
+
 /// A plugin as the command line names it: one that the host knows, or a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Named {

@@ -93,7 +93,27 @@ impl Host {
         self.inner.slots.used()
     }
 
-    pub(super) fn root(&self) -> &Work {
+    /// Takes no new work from now on, and waits until nothing is left. It stops nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Left`] when the bound has passed with work alive.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the host stays closed for new work.
+    pub async fn drain(&self, reason: &str, bound: Duration) -> Result<Drained, Left> {
+        self.inner.slots.close(reason);
+        self.inner.root.drain(reason, bound).await
+    }
+
+    /// Why it takes no new work, when it takes none.
+    pub fn closed(&self) -> Option<Arc<str>> {
+        self.inner.root.closed()
+    }
+
+    /// Its node, which outlives whatever it is shared with.
+    pub(crate) fn node(&self) -> &Work {
         &self.inner.root
     }
 

@@ -163,7 +163,7 @@ impl Service {
     }
 
     fn root(&self) -> &Work {
-        self.shared.host.root()
+        self.shared.host.node()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -17,7 +18,7 @@ use super::names::{ModelName, Mount, Name, SecretName, Variable};
 use super::patterns::Patterns;
 use super::secrets::SecretSource;
 use super::settings::Settings;
-use super::text::{Place, nearest};
+use super::text::{Place, nearest, printable};
 use crate::sandbox::{Access, Limits};
 
 /// The most bytes of a configuration file.
@@ -75,6 +76,9 @@ pub struct Configuration {
     /// How much is kept of sessions that outlive the process.
     #[serde(deserialize_with = "table")]
     pub store: StoreTable,
+    /// The daemon.
+    #[serde(deserialize_with = "table")]
+    pub serve: ServeTable,
     /// The text itself, for the parts that are read later.
     #[serde(skip)]
     source: Source,
@@ -204,6 +208,39 @@ pub struct StoreTable {
     pub read_units_per_session: Option<u64>,
     /// Bytes of the database. New sessions and turns are refused above it.
     pub bytes: Option<Size>,
+}
+
+/// `[serve]`: the daemon. It counts in the configuration of the host, not in that of a profile.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ServeTable {
+    /// The directory of the profiles: each folder in it with a `profile.toml` is one.
+    #[serde(deserialize_with = "some_path")]
+    pub profiles: Option<PathBuf>,
+    /// The Unix socket.
+    #[serde(deserialize_with = "some_path")]
+    pub socket: Option<PathBuf>,
+    /// An address to listen on beside it.
+    #[serde(deserialize_with = "address")]
+    pub tcp: Option<SocketAddr>,
+    /// Connections of each listener at one time, at most 100,000.
+    #[serde(deserialize_with = "at_most::<_, 100_000>")]
+    pub connections: Option<Count>,
+    /// Requests that read or start something, at one time, at most 100,000.
+    #[serde(deserialize_with = "at_most::<_, 100_000>")]
+    pub requests: Option<Count>,
+    /// The most bytes of the body of a request.
+    pub body_bytes: Option<Size>,
+    /// How long the body of a request may take.
+    pub body_time: Option<Time>,
+    /// How long the head of a request may take, from the end of the one before.
+    pub head_time: Option<Time>,
+    /// How long a client may take nothing of an answer.
+    pub write_time: Option<Time>,
+    /// How long work may go on after a shutdown was asked for.
+    pub drain: Option<Time>,
+    /// How long what is stopped hard then may take to end.
+    pub settle: Option<Time>,
 }
 
 /// `[stop]`.
@@ -339,8 +376,13 @@ impl Configuration {
                 .chain(plugin.grants.directories.iter_mut().map(|given| &mut given.path))
                 .chain(secrets)
         });
-        for path in
-            self.plugin_directories.iter_mut().chain(&mut self.cache_directory).chain(plugins)
+        let serve = self.serve.profiles.iter_mut().chain(&mut self.serve.socket);
+        for path in self
+            .plugin_directories
+            .iter_mut()
+            .chain(&mut self.cache_directory)
+            .chain(serve)
+            .chain(plugins)
         {
             *path = folder.join(&*path);
         }
@@ -355,6 +397,18 @@ pub(super) fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf
             Err("`~` is not replaced here; write the whole path".to_owned())
         }
         _ => Ok(PathBuf::from(text)),
+    })
+}
+
+fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
+    from_text(deserializer, "an address such as \"127.0.0.1:7711\"", |text| {
+        let read = text.parse::<SocketAddr>();
+        read.map(Some).map_err(|_| {
+            format!(
+                "`{}` is no address with a port; write one such as \"127.0.0.1:7711\"",
+                printable(text)
+            )
+        })
     })
 }
 

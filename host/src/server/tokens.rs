@@ -34,7 +34,7 @@ pub struct NewToken {
 /// A token, as it is listed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Listed<'a> {
+pub struct ListedToken<'a> {
     /// Its name.
     pub id: &'a TokenId,
     /// What people call it.
@@ -122,8 +122,8 @@ impl Tokens {
     }
 
     /// All tokens, by name. What is listed lets nobody in.
-    pub fn list(&self) -> impl Iterator<Item = Listed<'_>> {
-        self.entries.iter().map(|(id, entry)| Listed {
+    pub fn list(&self) -> impl Iterator<Item = ListedToken<'_>> {
+        self.entries.iter().map(|(id, entry)| ListedToken {
             id,
             label: &entry.label,
             profiles: &entry.profiles,

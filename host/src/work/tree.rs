@@ -458,6 +458,11 @@ impl Work {
         lock(&self.shared.state).close(self.id, reason.into());
     }
 
+    /// Why this node takes no new work, when it takes none.
+    pub fn closed(&self) -> Option<Arc<str>> {
+        lock(&self.shared.state).get(self.id).and_then(|node| node.closed.clone())
+    }
+
     /// How many executions are live below this node.
     pub fn count(&self) -> usize {
         lock(&self.shared.state).executions_below(self.id).count()

@@ -1,0 +1,40 @@
+//! `checkrein reload`: has the daemon look again at its profiles.
+
+use serde_json::Value;
+
+use super::Daemon;
+use crate::cli::code::Code;
+use crate::cli::problem::Problem;
+use crate::cli::{setup, text};
+
+/// The arguments of `checkrein reload`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Reload {
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+impl Reload {
+    /// Ends with `refused` while a profile is not as configured.
+    pub(crate) fn execute(&self) -> Result<Code, Problem> {
+        let client = self.daemon.client()?;
+        let answer = setup::block_on(client.ask(hyper::Method::POST, "/v1/reload", None))?;
+        self.daemon.print(&answer, shown)?;
+        let parked = answer["parked"].as_object().is_some_and(|parked| !parked.is_empty());
+        Ok(if parked { Code::Refused } else { Code::Completed })
+    }
+}
+
+fn shown(answer: &Value) -> String {
+    let mut out = String::new();
+    for what in ["added", "kept", "removed"] {
+        for name in answer[what].as_array().map_or(&[][..], Vec::as_slice) {
+            out.push_str(&format!("{what} {}\n", text::line(super::word(name), 80)));
+        }
+    }
+    for (name, why) in answer["parked"].as_object().into_iter().flatten() {
+        let why = text::line(super::word(why), 400);
+        out.push_str(&format!("parked {}: {why}\n", text::line(name, 80)));
+    }
+    if out.is_empty() { "no profiles\n".to_owned() } else { out }
+}

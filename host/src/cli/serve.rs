@@ -1,0 +1,156 @@
+//! `checkrein serve`: the daemon. It wires what the library has, and prints.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use checkrein::Host;
+use checkrein::plugin::{Configuration, ServeTable};
+use checkrein::server::{
+    App, Closing, Folder, Gate, Listener, ListenerLimits, LocalUser, Reconciled, Served, router,
+};
+
+use super::code::Code;
+use super::ending::{Asked, Bounds, Ending};
+use super::problem::Problem;
+use super::screen::Screen;
+use super::setup::{self, Options};
+use super::{log, text};
+
+/// How long work may go on after a shutdown was asked for, where nothing else is said.
+const DRAIN: Duration = Duration::from_secs(30);
+
+/// How long what was stopped hard may take to end.
+const SETTLE: Duration = Duration::from_secs(10);
+
+/// How long connections may take to end after that.
+const CONNECTIONS: Duration = Duration::from_secs(2);
+
+/// The arguments of `checkrein serve`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Serve {
+    #[command(flatten)]
+    options: Options,
+    /// The Unix socket, in place of the configuration's.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Listen on this address too, such as 127.0.0.1:7711, in place of the configuration's.
+    #[arg(long, value_name = "ADDRESS")]
+    tcp: Option<SocketAddr>,
+    /// The directory of the profiles, in place of the configuration's: each folder in it with a `profile.toml` is one.
+    #[arg(long, value_name = "DIR")]
+    profiles: Option<PathBuf>,
+}
+
+impl Serve {
+    /// Serves until it is asked to end.
+    pub(super) fn execute(self, verbose: u8) -> Result<Code, Problem> {
+        let configuration = self.options.configuration()?;
+        log::start(Screen::plain(), verbose)?;
+        let table = configuration.serve.clone();
+        let profiles = self.directory(&configuration)?;
+        let socket = match self.socket.or_else(|| table.socket.clone()) {
+            Some(socket) => socket,
+            None => setup::usual_socket()?,
+        };
+        let tcp = self.tcp.or(table.tcp);
+        let builder = self.options.builder(configuration)?;
+        setup::block_on(async {
+            let host = builder.guard("the profiles", &profiles).build()?;
+            let folder = Folder::new(host.clone(), profiles);
+            serve(&host, folder, &socket, tcp, &table).await
+        })
+    }
+
+    fn directory(&self, configuration: &Configuration) -> Result<PathBuf, Problem> {
+        let named = self.profiles.clone().or_else(|| configuration.serve.profiles.clone());
+        let Some(directory) = named else {
+            let words = "no directory of profiles is named";
+            return Err(Problem::new(Code::Usage, words).advise(
+                "write `profiles = \"DIR\"` into [serve] of the configuration, or give --profiles DIR",
+            ));
+        };
+        match std::fs::metadata(&directory) {
+            Ok(found) if found.is_dir() => Ok(directory),
+            Ok(_) => {
+                Err(Problem::new(Code::Usage, format!("{} is no directory", directory.display())))
+            }
+            Err(error) => {
+                let attempt =
+                    format!("could not look into the profiles in {}", directory.display());
+                Err(Problem::because(Code::Usage, attempt, error))
+            }
+        }
+    }
+}
+
+async fn serve(
+    host: &Host,
+    folder: Folder,
+    socket: &Path,
+    tcp: Option<SocketAddr>,
+    table: &ServeTable,
+) -> Result<Code, Problem> {
+    // Signals are heard before anybody can be told that the host is there.
+    let ending = Ending::listen()?;
+    let gate: Arc<dyn Gate> = Arc::new(LocalUser);
+    let refused = |error| Problem::because(Code::Refused, "could not begin to serve", error);
+    setup::folder_of(socket)?;
+    let mut listeners = vec![Listener::unix(socket).map_err(refused)?];
+    if let Some(address) = tcp {
+        listeners.push(Listener::tcp(address, &*gate).await.map_err(refused)?);
+    }
+    told(&folder.reconcile().await)?;
+
+    let closing = Closing::new();
+    let orders = ending.orders();
+    let mut app = App::builder(host.clone(), Arc::new(folder.clone()), closing.clone())
+        .on_shutdown(move |request| orders.give(Asked::Api(request)));
+    if let Some(requests) = table.requests {
+        app = app.requests(whole(requests.0));
+    }
+    if let Some(bytes) = table.body_bytes {
+        app = app.body_bytes(whole(bytes.0));
+    }
+    if let Some(time) = table.body_time {
+        app = app.body_time(time.0);
+    }
+    let app = app.build();
+    let limits = limits(table);
+    for listener in &listeners {
+        text::print(&format!("listening on {}\n", listener.address()))?;
+    }
+    text::print("ready\n")?;
+
+    let serving = listeners.into_iter().map(|listener| {
+        let router = router(app.clone(), Arc::clone(&gate));
+        listener.serve(host, router, &limits, &closing, CONNECTIONS)
+    });
+    let bounds = Bounds {
+        drain: table.drain.map_or(DRAIN, |time| time.0),
+        settle: table.settle.map_or(SETTLE, |time| time.0),
+    };
+    let serving = async { futures::future::join_all(serving).await.into_iter().sum() };
+    ending.run(host, &folder, &closing, &bounds, serving).await
+}
+
+fn limits(table: &ServeTable) -> ListenerLimits {
+    let usual = ListenerLimits::default();
+    ListenerLimits {
+        connections: table.connections.map_or(usual.connections, |count| whole(count.0)),
+        head_time: table.head_time.map_or(usual.head_time, |time| time.0),
+        write_time: table.write_time.map_or(usual.write_time, |time| time.0),
+    }
+}
+
+fn whole(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// Says which profiles are served, and which are not and why.
+fn told(done: &Reconciled) -> Result<(), Problem> {
+    let served = done.added.iter().map(|name| format!("profile {name}: served\n"));
+    let parked = done.parked.iter().map(|(name, why)| format!("profile {name}: parked: {why}\n"));
+    text::print(&served.chain(parked).collect::<String>())
+}

@@ -1,0 +1,192 @@
+//! The routes as a table, and the router that is made of it.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use axum::extract::{DefaultBodyLimit, RawPathParams, Request};
+use axum::handler::Handler;
+use axum::http::{HeaderValue, header};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, MethodRouter, on};
+use axum::{Extension, Router};
+use futures::FutureExt;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+
+use super::app::App;
+use super::gate::{Asking, Gate};
+use super::problem::{Problem, ProblemKind};
+use super::routes;
+use super::scope::{Target, Verb};
+
+/// Gives the schema of a type, and keeps what it is made of in the generator.
+pub(super) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
+fn schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<T>()
+}
+
+/// One route: what does it, and what is said of it.
+pub(super) struct Route {
+    pub(super) method: Method,
+    pub(super) path: &'static str,
+    /// What whoever asks must be allowed; none for what everybody may see.
+    pub(super) verb: Option<Verb>,
+    /// What it does, in a sentence.
+    pub(super) does: &'static str,
+    pub(super) query: Option<SchemaOf>,
+    pub(super) body: Option<SchemaOf>,
+    pub(super) answers: Vec<Answer>,
+    handler: MethodRouter<App>,
+}
+
+/// The methods that there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Method {
+    Get,
+    Post,
+    Delete,
+}
+
+/// A wanted answer.
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) media: &'static str,
+    pub(super) schema: SchemaOf,
+}
+
+impl Route {
+    fn new<H: Handler<T, App>, T: 'static>(
+        (method, filter): (Method, MethodFilter),
+        path: &'static str,
+        verb: Option<Verb>,
+        does: &'static str,
+        handler: H,
+    ) -> Route {
+        let (query, body, answers) = (None, None, Vec::new());
+        let handler = on(filter, handler);
+        Route { method, path, verb, does, query, body, answers, handler }
+    }
+
+    pub(super) fn open<H: Handler<T, App>, T: 'static>(
+        path: &'static str,
+        does: &'static str,
+        handler: H,
+    ) -> Route {
+        Route::new((Method::Get, MethodFilter::GET), path, None, does, handler)
+    }
+
+    pub(super) fn get<H: Handler<T, App>, T: 'static>(
+        path: &'static str,
+        verb: Verb,
+        does: &'static str,
+        handler: H,
+    ) -> Route {
+        Route::new((Method::Get, MethodFilter::GET), path, Some(verb), does, handler)
+    }
+
+    pub(super) fn post<H: Handler<T, App>, T: 'static>(
+        path: &'static str,
+        verb: Verb,
+        does: &'static str,
+        handler: H,
+    ) -> Route {
+        Route::new((Method::Post, MethodFilter::POST), path, Some(verb), does, handler)
+    }
+
+    pub(super) fn delete<H: Handler<T, App>, T: 'static>(
+        path: &'static str,
+        verb: Verb,
+        does: &'static str,
+        handler: H,
+    ) -> Route {
+        Route::new((Method::Delete, MethodFilter::DELETE), path, Some(verb), does, handler)
+    }
+
+    pub(super) fn query<T: JsonSchema>(self) -> Route {
+        Route { query: Some(schema::<T>), ..self }
+    }
+
+    pub(super) fn body<T: JsonSchema>(self) -> Route {
+        Route { body: Some(schema::<T>), ..self }
+    }
+
+    pub(super) fn answers<T: JsonSchema>(self, status: u16) -> Route {
+        self.streams::<T>(status, "application/json")
+    }
+
+    pub(super) fn streams<T: JsonSchema>(mut self, status: u16, media: &'static str) -> Route {
+        self.answers.push(Answer { status, media, schema: schema::<T> });
+        self
+    }
+}
+
+/// The API, behind a gate. It can be asked without a socket, as any tower service.
+pub fn router(app: App, gate: Arc<dyn Gate>) -> Router {
+    let mut router = Router::new();
+    for route in routes::all() {
+        let (admitted, gate, verb) = (app.clone(), Arc::clone(&gate), route.verb);
+        let handler = route.handler.route_layer(from_fn(
+            move |parameters: RawPathParams, request: Request, next: Next| {
+                let (app, gate) = (admitted.clone(), Arc::clone(&gate));
+                async move { admit(&app, &*gate, verb, &parameters, request, next).await }
+            },
+        ));
+        router = router.route(route.path, handler);
+    }
+    let most = app.body_bytes();
+    router
+        .fallback(async || Problem::new(ProblemKind::NotFound, "there is nothing at this path"))
+        .method_not_allowed_fallback(async || {
+            Problem::new(ProblemKind::MethodNotAllowed, "this path does not take that method")
+        })
+        .layer(DefaultBodyLimit::max(most))
+        .layer(Extension(gate))
+        .layer(from_fn(around))
+        .with_state(app)
+}
+
+/// The one place where a request is let in: who asks, whether they may, and whether there is room.
+async fn admit(
+    app: &App,
+    gate: &dyn Gate,
+    verb: Option<Verb>,
+    parameters: &RawPathParams,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let Some(verb) = verb else { return next.run(request).await };
+    let profile = parameters.iter().find(|(name, _)| *name == "profile");
+    let target = profile.map_or(Target::Host, |(_, name)| Target::Profile(name));
+    let authorization = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+    let who = match gate.check(&Asking { authorization, target, verb }) {
+        Ok(who) => who,
+        Err(denied) => return Problem::from(denied).into_response(),
+    };
+    request.extensions_mut().insert(who);
+    let _room = match verb {
+        Verb::Read | Verb::Prompt => match app.requests().try_acquire() {
+            Ok(permit) => Some(permit),
+            Err(_) => {
+                let words = "the host works on as many requests as it may";
+                return Problem::crowded(words).into_response();
+            }
+        },
+        // Who waits for the end of a turn must not keep out who stops it.
+        Verb::Stop | Verb::Admin => None,
+    };
+    next.run(request).await
+}
+
+/// What is around every answer: a defect becomes one, and browsers take it for nothing but what it says it is.
+async fn around(request: Request, next: Next) -> Response {
+    let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+    let mut response = answered.unwrap_or_else(|_| {
+        tracing::error!("a request made the host panic");
+        Problem::new(ProblemKind::Internal, "the host failed; its log says more").into_response()
+    });
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

@@ -1,0 +1,175 @@
+//! What routes work with.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use super::closing::Closing;
+use super::problem::Problem;
+use super::served::{Listed, Reconciled, Served};
+use crate::host::{Host, Profile};
+use crate::ids::SessionId;
+use crate::session::Session;
+
+/// Bytes of a body, where nothing else is said.
+const BODY_BYTES: usize = 1 << 20;
+
+/// How long a body may take.
+const BODY_TIME: Duration = Duration::from_secs(30);
+
+/// Requests that read or start something, at one time.
+const REQUESTS: usize = 256;
+
+/// Silence on a stream of events after which a comment shows that it lives.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// What routes work with. Cheap to clone; every clone is the same.
+#[derive(Clone)]
+pub struct App {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    host: Host,
+    served: Arc<dyn Served>,
+    closing: Closing,
+    shutdown: Arc<dyn Fn(ShutdownRequest) + Send + Sync>,
+    requests: Arc<Semaphore>,
+    body_bytes: usize,
+    body_time: Duration,
+    keep_alive: Duration,
+}
+
+/// Somebody wants the host to shut down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShutdownRequest {
+    /// Who.
+    pub issuer: Arc<str>,
+    /// In which words.
+    pub reason: String,
+    /// Whether what runs is stopped hard without a drain.
+    pub at_once: bool,
+}
+
+/// Makes an [`App`].
+#[must_use]
+pub struct AppBuilder {
+    inner: Inner,
+}
+
+impl App {
+    /// Begins to make one. Without [`AppBuilder::on_shutdown`] a request to shut down does nothing.
+    pub fn builder(host: Host, served: Arc<dyn Served>, closing: Closing) -> AppBuilder {
+        AppBuilder {
+            inner: Inner {
+                host,
+                served,
+                closing,
+                shutdown: Arc::new(|_| {}),
+                requests: Arc::new(Semaphore::new(REQUESTS)),
+                body_bytes: BODY_BYTES,
+                body_time: BODY_TIME,
+                keep_alive: KEEP_ALIVE,
+            },
+        }
+    }
+
+    pub(super) fn host(&self) -> &Host {
+        &self.inner.host
+    }
+
+    pub(super) fn closing(&self) -> &Closing {
+        &self.inner.closing
+    }
+
+    pub(super) fn requests(&self) -> &Arc<Semaphore> {
+        &self.inner.requests
+    }
+
+    pub(super) fn body_bytes(&self) -> usize {
+        self.inner.body_bytes
+    }
+
+    pub(super) fn body_time(&self) -> Duration {
+        self.inner.body_time
+    }
+
+    pub(super) fn keep_alive(&self) -> Duration {
+        self.inner.keep_alive
+    }
+
+    pub(super) fn shut_down(&self, request: ShutdownRequest) {
+        (self.inner.shutdown)(request);
+    }
+
+    pub(super) fn profiles(&self) -> Vec<Listed> {
+        self.inner.served.list()
+    }
+
+    pub(super) async fn reconcile(&self) -> Reconciled {
+        self.inner.served.reconcile().await
+    }
+
+    pub(super) fn profile(&self, name: &str) -> Result<Profile, Problem> {
+        Ok(self.inner.served.get(name)?)
+    }
+
+    pub(super) async fn session(&self, profile: &str, id: &str) -> Result<Session, Problem> {
+        Ok(self.profile(profile)?.session(&SessionId::new(id)).await?)
+    }
+}
+
+impl AppBuilder {
+    /// Who hears of requests to shut down. It must not wait.
+    pub fn on_shutdown(
+        mut self,
+        shutdown: impl Fn(ShutdownRequest) + Send + Sync + 'static,
+    ) -> Self {
+        self.inner.shutdown = Arc::new(shutdown);
+        self
+    }
+
+    /// The most bytes of a body.
+    pub fn body_bytes(mut self, bytes: usize) -> Self {
+        self.inner.body_bytes = bytes;
+        self
+    }
+
+    /// How long a body may take.
+    pub fn body_time(mut self, time: Duration) -> Self {
+        self.inner.body_time = time;
+        self
+    }
+
+    /// How many requests that read or start something are worked on at one time. Stops and what operators ask are not
+    /// counted.
+    pub fn requests(mut self, most: usize) -> Self {
+        self.inner.requests = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+        self
+    }
+
+    /// How long a stream of events may be silent before a comment shows that it lives.
+    pub fn keep_alive(mut self, time: Duration) -> Self {
+        self.inner.keep_alive = time;
+        self
+    }
+
+    /// Makes it.
+    pub fn build(self) -> App {
+        App { inner: Arc::new(self.inner) }
+    }
+}
+
+impl fmt::Debug for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("App").field("host", &self.inner.host).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for AppBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AppBuilder").field("host", &self.inner.host).finish_non_exhaustive()
+    }
+}

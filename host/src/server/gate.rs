@@ -1,0 +1,75 @@
+//! Who may ask: the one place that lets a request in.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::scope::{Target, Verb};
+
+/// Decides about each request before anything else of it is read.
+pub trait Gate: Send + Sync + 'static {
+    /// Who asks, if they may.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] when they may not.
+    fn check(&self, asking: &Asking<'_>) -> Result<Who, Denied>;
+
+    /// Whether a request needs more than a connection. A listener beyond this machine needs such a gate.
+    fn authenticates(&self) -> bool;
+}
+
+/// What a request shows of itself.
+#[derive(Clone, Copy)]
+pub struct Asking<'a> {
+    /// The value of its header `Authorization`.
+    pub authorization: Option<&'a [u8]>,
+    /// What it is about.
+    pub target: Target<'a>,
+    /// What it wants.
+    pub verb: Verb,
+}
+
+impl fmt::Debug for Asking<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Asking")
+            .field("target", &self.target)
+            .field("verb", &self.verb)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Who asks, as stops name their issuer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Who(pub Arc<str>);
+
+/// Why a request is not let in.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Denied {
+    /// It does not say who asks, or that is not believed.
+    #[error("{0}")]
+    Unauthenticated(String),
+    /// Who asks may not do that.
+    #[error("{0}")]
+    Forbidden(String),
+    /// They ask too often.
+    #[error("too many requests; try again in {} s", .retry_after.as_secs_f64().ceil())]
+    TooMany {
+        /// When a request will be taken again.
+        retry_after: Duration,
+    },
+}
+
+/// Lets everybody in who can connect: for a Unix socket, whose file says who may.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LocalUser;
+
+impl Gate for LocalUser {
+    fn check(&self, _asking: &Asking<'_>) -> Result<Who, Denied> {
+        Ok(Who("user".into()))
+    }
+
+    fn authenticates(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,105 @@
+//! What operators ask of the host as a whole.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::server::api::Route;
+use crate::server::app::{App, ShutdownRequest};
+use crate::server::gate::Who;
+use crate::server::read;
+use crate::server::scope::Verb;
+use crate::server::served::Reconciled;
+use crate::server::view::TreeView;
+
+/// The longest that a drain is waited for in one request.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// A drain.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Drain {
+    /// Why, as refusals say it.
+    #[serde(default)]
+    reason: Option<String>,
+    /// How long to wait for what is there, in milliseconds: not at all where nothing is said, and at most ten minutes.
+    #[serde(default)]
+    wait_ms: u64,
+}
+
+/// How far a drain has come.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+struct DrainView {
+    /// Whether nothing is left.
+    drained: bool,
+    /// What is left.
+    left: TreeView,
+}
+
+/// A shutdown.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Shutdown {
+    /// Why.
+    #[serde(default)]
+    reason: Option<String>,
+    /// Stop hard what is there, without waiting for it.
+    #[serde(default)]
+    at_once: bool,
+}
+
+/// A shutdown has begun, or had already.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+struct ShutdownBegun {
+    /// Executions that are left.
+    executions: usize,
+}
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::post(
+            "/v1/reload",
+            Verb::Admin,
+            "Looks again at the profiles and their configurations. Turns that run keep what they began with.",
+            reload,
+        )
+        .answers::<Reconciled>(200),
+        Route::post("/v1/drain", Verb::Admin, "Takes no new work from now on, and stops nothing.", drain)
+            .body::<Drain>()
+            .answers::<DrainView>(200),
+        Route::post("/v1/shutdown", Verb::Admin, "Shuts the host down. A second request joins the first.", shutdown)
+            .body::<Shutdown>()
+            .answers::<ShutdownBegun>(202),
+    ]
+}
+
+async fn reload(State(app): State<App>) -> Json<Reconciled> {
+    Json(app.reconcile().await)
+}
+
+async fn drain(State(app): State<App>, read::Json(asked): read::Json<Drain>) -> Json<DrainView> {
+    let reason = asked.reason.as_deref().unwrap_or("the host is draining");
+    let bound = Duration::from_millis(asked.wait_ms).min(LONGEST);
+    let left = match app.host().drain(reason, bound).await {
+        Ok(_) => Vec::new(),
+        Err(left) => left.nodes,
+    };
+    Json(DrainView { drained: left.is_empty(), left: TreeView::of(&left) })
+}
+
+async fn shutdown(
+    State(app): State<App>,
+    Extension(who): Extension<Who>,
+    read::Json(asked): read::Json<Shutdown>,
+) -> (StatusCode, Json<ShutdownBegun>) {
+    let reason = asked.reason.unwrap_or_else(|| "the API was asked to shut down".to_owned());
+    app.shut_down(ShutdownRequest { issuer: who.0, reason, at_once: asked.at_once });
+    let tree = app.host().tree();
+    (StatusCode::ACCEPTED, Json(ShutdownBegun { executions: tree.count(tree.root()) }))
+}

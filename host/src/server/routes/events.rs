@@ -1,0 +1,165 @@
+//! The events of a session, as a stream that can be resumed at every place.
+
+use std::convert::Infallible;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use futures::stream;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::ids::SessionId;
+use crate::server::api::Route;
+use crate::server::app::App;
+use crate::server::closing::{Phase, Watch};
+use crate::server::problem::{Failed, Problem, ProblemKind};
+use crate::server::read::{Asked, Named};
+use crate::server::scope::Verb;
+use crate::session::{Event, Events, Session, WatchError};
+
+/// The name of the header with which a client says what it has seen.
+const LAST_EVENT_ID: &str = "last-event-id";
+
+/// Which events.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct From {
+    /// Those after that number. The header `Last-Event-ID` goes before it.
+    after: Option<u64>,
+    /// Whether to go on with what happens later; `true` where nothing is said.
+    follow: Option<bool>,
+}
+
+/// One event: the data of a server-sent event, whose `id` is `seq` and whose `event` is `event`.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+struct EventView {
+    /// Its number in the session.
+    seq: u64,
+    /// When, in milliseconds since 1970 in UTC.
+    at_ms: u64,
+    /// The run that it belongs to.
+    run: String,
+    /// What happened. `docs/events.md` has the kinds and what else each of them says.
+    event: String,
+    /// What else this kind says.
+    #[serde(flatten)]
+    more: std::collections::BTreeMap<String, Value>,
+}
+
+pub(super) fn routes() -> Vec<Route> {
+    const EVENTS: &str = "/v1/profiles/{profile}/sessions/{session}/events";
+    vec![
+        Route::get(EVENTS, Verb::Read, "The events of a session, as server-sent events.", events)
+            .query::<From>()
+            .streams::<EventView>(200, "text/event-stream"),
+    ]
+}
+
+async fn events(
+    State(app): State<App>,
+    Named((profile, session)): Named<(String, String)>,
+    Asked(from): Asked<From>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let profile = app.profile(&profile)?;
+    let id = SessionId::new(session);
+    let after = match headers.get(LAST_EVENT_ID) {
+        Some(value) => number(value.to_str().unwrap_or_default())?,
+        None => from.after.unwrap_or(0),
+    };
+    let session = profile.session(&id).await?;
+    // Read after the session is there, so that what it has recorded meanwhile is known.
+    let newest = profile.row(&id).await?.last_seq;
+    if after > newest {
+        let words = format!("the newest event of this session is {newest}; {after} is beyond it");
+        return Err(Problem::new(ProblemKind::BadRequest, words));
+    }
+    let until = (!from.follow.unwrap_or(true)).then_some(newest);
+    let follow = Follow {
+        events: session.events(after),
+        _session: session,
+        last: after,
+        until,
+        closing: app.closing().watch(),
+        keep_alive: app.keep_alive(),
+        state: Stream::Open,
+    };
+    let chunks = stream::unfold(follow, |mut follow| async move {
+        follow.next().await.map(|chunk| (Ok::<_, Infallible>(chunk), follow))
+    });
+    let kind = [(header::CONTENT_TYPE, "text/event-stream")];
+    Ok((kind, Body::from_stream(chunks)).into_response())
+}
+
+fn number(text: &str) -> Result<u64, Problem> {
+    text.parse().map_err(|_| {
+        Problem::new(ProblemKind::BadRequest, "`Last-Event-ID` must be the number of an event")
+    })
+}
+
+/// One watcher on its way through the events.
+struct Follow {
+    events: Events,
+    /// Keeps the session from being put to sleep.
+    _session: Session,
+    /// The newest that was given out or missed.
+    last: u64,
+    /// Where to end.
+    until: Option<u64>,
+    closing: Watch,
+    keep_alive: std::time::Duration,
+    state: Stream,
+}
+
+#[derive(PartialEq, Eq)]
+enum Stream {
+    Open,
+    Over,
+}
+
+impl Follow {
+    /// What to send next; none at the end.
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.state == Stream::Over || self.until.is_some_and(|until| self.last >= until) {
+            return None;
+        }
+        let next = tokio::select! {
+            biased;
+            next = self.events.next() => next,
+            () = self.closing.reached(Phase::Ending) => {
+                self.state = Stream::Over;
+                return Some(Bytes::from_static(b"event: closing\ndata: {}\n\n"));
+            }
+            () = tokio::time::sleep(self.keep_alive) => return Some(Bytes::from_static(b":\n\n")),
+        };
+        match next {
+            Ok(Some(event)) => {
+                self.last = event.seq;
+                Some(shown(&event))
+            }
+            Ok(None) => None,
+            Err(WatchError::Lagged(lagged)) => {
+                self.last = self.last.saturating_add(lagged.missed);
+                let missed = format!("event: lagged\ndata: {{\"missed\":{}}}\n\n", lagged.missed);
+                Some(missed.into())
+            }
+            Err(error @ WatchError::Store(_)) => {
+                self.state = Stream::Over;
+                let failed = Failed { error: Problem::of(ProblemKind::Store, &error) };
+                let data = serde_json::to_string(&failed).unwrap_or_default();
+                Some(format!("event: error\ndata: {data}\n\n").into())
+            }
+        }
+    }
+}
+
+/// One event, as it is sent. JSON has no line breaks, so that nothing of a guest's can end a line here.
+fn shown(event: &Event) -> Bytes {
+    let data = serde_json::to_value(event).unwrap_or_default();
+    let name = data.get("event").and_then(Value::as_str).unwrap_or("unknown");
+    format!("id: {}\nevent: {name}\ndata: {data}\n\n", event.seq).into()
+}

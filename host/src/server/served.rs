@@ -1,0 +1,67 @@
+//! Which profiles are served, as the routes ask for them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use futures::future::BoxFuture;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::host::Profile;
+
+/// The profiles that are served. Whoever keeps them says what is there; routes keep no list of their own.
+pub trait Served: Send + Sync + 'static {
+    /// All of them, by name, with those that are configured and not served.
+    fn list(&self) -> Vec<Listed>;
+
+    /// The profile of that name.
+    ///
+    /// # Errors
+    ///
+    /// [`NotServed`] when it is not there or takes no requests now.
+    fn get(&self, name: &str) -> Result<Profile, NotServed>;
+
+    /// Looks again at what is configured, and serves that.
+    fn reconcile(&self) -> BoxFuture<'static, Reconciled>;
+}
+
+/// A profile, as it is listed.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// Its folder.
+    pub home: PathBuf,
+    /// The profile, or why it is not served.
+    pub state: Result<Profile, String>,
+}
+
+/// A profile cannot be asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotServed {
+    /// No profile of that name is configured.
+    #[error("there is no profile `{0}`")]
+    Unknown(String),
+    /// It is configured and not served now.
+    #[error("the profile `{name}` is not served: {why}")]
+    Parked {
+        /// Its name.
+        name: String,
+        /// Why.
+        why: String,
+    },
+}
+
+/// What came of a look at what is configured. Each list has names of profiles.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct Reconciled {
+    /// Served from now on.
+    pub added: Vec<String>,
+    /// Served as before, with the configuration as it stands now.
+    pub kept: Vec<String>,
+    /// Not served any more.
+    pub removed: Vec<String>,
+    /// Not served, or served with the configuration of before, and why.
+    pub parked: BTreeMap<String, String>,
+}
