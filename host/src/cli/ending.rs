@@ -1,24 +1,25 @@
-//! How the daemon ends: what asks for it, the steps, and what they come to.
+//! How the daemon ends: what asks for it, and what is said meanwhile. The steps are the library's.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use checkrein::Host;
-use checkrein::server::{Closing, Folder, ShutdownRequest};
-use checkrein::work::NodeView;
+use checkrein::Service;
+use checkrein::server::{Closing, ShutdownRequest};
+use checkrein::work::shutdown::{Report, Request, Requested, Step, StepError, Steps, Watchdog};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::code::Code;
 use super::problem::Problem;
-use super::{status, text};
+use super::text;
 
-/// How long each step may take.
-pub(super) struct Bounds {
-    /// For work to come to its own end.
-    pub(super) drain: Duration,
-    /// For what was stopped hard to end.
-    pub(super) settle: Duration,
-}
+/// What the watchdog gives beyond the bounds of all steps.
+const SLACK: Duration = Duration::from_secs(5);
+
+/// The report of the last shutdown, in the directory of the profiles.
+const REPORT: &str = "shutdown.json";
 
 /// Who asks for the end.
 pub(super) enum Asked {
@@ -28,16 +29,29 @@ pub(super) enum Asked {
 }
 
 impl Asked {
-    fn reason(&self) -> String {
+    fn request(&self, again: bool) -> Request {
         match self {
-            Asked::Interrupt => "Ctrl-C was pressed".to_owned(),
-            Asked::Terminate => "the host was asked to end (SIGTERM)".to_owned(),
-            Asked::Api(request) => request.reason.clone(),
+            Asked::Interrupt if again => Request::at_once("user", "Ctrl-C was pressed again"),
+            Asked::Interrupt => Request::drain("user", "Ctrl-C was pressed"),
+            // A supervisor that asks twice wants the same as before.
+            Asked::Terminate => Request::drain("the system", "the host was asked to end (SIGTERM)"),
+            Asked::Api(asked) if asked.at_once => {
+                Request::at_once(Arc::clone(&asked.issuer), asked.reason.as_str())
+            }
+            Asked::Api(asked) => Request::drain(Arc::clone(&asked.issuer), asked.reason.as_str()),
+        }
+    }
+
+    fn reason(&self) -> &str {
+        match self {
+            Asked::Interrupt => "Ctrl-C was pressed",
+            Asked::Terminate => "the host was asked to end (SIGTERM)",
+            Asked::Api(asked) => &asked.reason,
         }
     }
 
     fn is_urgent(&self) -> bool {
-        matches!(self, Asked::Api(request) if request.at_once)
+        matches!(self, Asked::Api(asked) if asked.at_once)
     }
 }
 
@@ -87,72 +101,107 @@ impl Ending {
         }
     }
 
-    /// Waits until somebody asks for the end, and takes the steps to it. `serving` ends when the listeners do, with how
+    /// Serves until somebody asks for the end, and takes the steps to it. `serving` ends when the listeners do, with how
     /// many connections were cut.
     pub(super) async fn run(
-        mut self,
-        host: &Host,
-        folder: &Folder,
+        self,
+        service: &Service,
         closing: &Closing,
-        bounds: &Bounds,
         serving: impl Future<Output = usize>,
     ) -> Result<Code, Problem> {
-        let steps = async {
-            let asked = self.asked().await;
-            let cut = self.drained(host, &asked, bounds).await?;
-            let left = match cut.is_empty() {
-                true => Vec::new(),
-                false => {
-                    let words = format!("stopping hard:\n{}\n", status::left(&cut).join("\n"));
-                    text::print(&words)?;
-                    let ended = host.shutdown(&asked.reason(), bounds.settle).await;
-                    ended.err().map_or_else(Vec::new, |left| left.nodes)
-                }
-            };
-            // Streams have told the ends of the turns by now.
-            closing.end();
-            Ok::<_, Problem>((cut, left))
+        let (ended, listeners) = watch::channel(None);
+        service.on_shutdown(steps(service, closing, listeners));
+        let serving = async {
+            ended.send_replace(Some(serving.await));
         };
-        let (steps, connections) = tokio::join!(steps, serving);
-        let (cut, left) = steps?;
-        text::print("listeners stopped\n")?;
-        if connections > 0 {
-            text::print(&format!("connections cut: {connections}\n"))?;
+        let (report, ()) = tokio::join!(self.obeyed(service), serving);
+        let (report, _watchdog) = report?;
+        let Some(report) = report else {
+            let words = "the shutdown was lost: its runtime went before it";
+            return Err(Problem::new(Code::Failed, words));
+        };
+        let flushed = report.step(Step::Flush).is_some_and(|step| step.is_fine());
+        if flushed && report.left.is_empty() {
+            text::print("stores closed\n")?;
         }
-        if !left.is_empty() {
-            let lines = status::left(&left).join("\n");
-            text::print(&format!("still alive, and the stores stay open for it:\n{lines}\n"))?;
-            return Ok(Code::Failed);
-        }
-        let failed = folder.close().await;
-        for (profile, why) in &failed {
-            text::print(&format!("the store of {profile} could not write all: {why}\n"))?;
-        }
-        text::print("stores closed\n")?;
-        let clean = cut.is_empty() && failed.is_empty();
-        text::print(if clean { "ended\n" } else { "ended, and not cleanly\n" })?;
-        Ok(if clean { Code::Completed } else { Code::Failed })
+        text::print(if report.is_clean() { "ended\n" } else { "ended, and not cleanly\n" })?;
+        Ok(if report.is_clean() { Code::Completed } else { Code::Failed })
     }
 
-    /// Takes no new work and waits. Returns what is left when the time is over, or when somebody asks again.
-    async fn drained(
-        &mut self,
-        host: &Host,
-        asked: &Asked,
-        bounds: &Bounds,
-    ) -> Result<Vec<NodeView>, Problem> {
-        let reason = asked.reason();
-        let count = host.tree().count(host.tree().root());
-        let bound = if asked.is_urgent() { Duration::ZERO } else { bounds.drain };
-        text::print(&format!(
-            "shutting down: {}; {count} executions, which have {}\n",
-            text::line(&reason, 200),
-            text::time(bound)
-        ))?;
-        let drain = host.drain(&reason, bound);
-        tokio::select! {
-            drained = drain => Ok(drained.err().map_or_else(Vec::new, |left| left.nodes)),
-            _ = self.asked() => Ok(host.tree().executions(host.tree().root())),
+    /// Passes on what is asked for until the shutdown is over. The watchdog watches from the first request on.
+    async fn obeyed(
+        mut self,
+        service: &Service,
+    ) -> Result<(Option<Arc<Report>>, Option<Watchdog>), Problem> {
+        let (shutdown, mut again, mut watchdog) = (service.shutdown().clone(), false, None);
+        loop {
+            let asked = tokio::select! {
+                report = shutdown.ended() => return Ok((report, watchdog)),
+                asked = self.asked() => asked,
+            };
+            let tree = service.host().tree();
+            let count = tree.count(tree.root());
+            let requested = service.request(&asked.request(again));
+            again = true;
+            if let Requested::Joined = requested {
+                continue;
+            }
+            let bounds = service.bounds();
+            let drain = if asked.is_urgent() { Duration::ZERO } else { bounds.drain };
+            text::print(&format!(
+                "shutting down: {}; {count} executions, which have {}\n",
+                text::line(asked.reason(), 200),
+                text::time(drain)
+            ))?;
+            let bound = bounds.total().saturating_add(SLACK);
+            let armed = Watchdog::arm(tree.clone(), bound, say, end);
+            watchdog = Some(armed.map_err(|error| {
+                Problem::because(Code::Failed, "could not start the watchdog", error)
+            })?);
         }
     }
+}
+
+/// What is done in the steps that are not the library's.
+fn steps(
+    service: &Service,
+    closing: &Closing,
+    mut listeners: watch::Receiver<Option<usize>>,
+) -> Steps {
+    let (closing, directory) = (closing.clone(), service.directory().to_owned());
+    Steps::new()
+        .stop_listeners(move || async move {
+            // Streams have told the ends of the turns by now.
+            closing.end();
+            let cut = listeners.wait_for(Option::is_some).await.map(|cut| cut.unwrap_or(0))?;
+            say("listeners stopped");
+            if cut > 0 {
+                say(&format!("connections cut: {cut}"));
+            }
+            Ok(())
+        })
+        .report(move |report| async move {
+            say(&report.to_string());
+            keep(&directory, &report)
+        })
+}
+
+/// Keeps the report beside the profiles, in the place of the one before.
+fn keep(directory: &Path, report: &Report) -> Result<(), StepError> {
+    let (path, new): (PathBuf, PathBuf) =
+        (directory.join(REPORT), directory.join(format!(".{REPORT}.new")));
+    fs::write(&new, serde_json::to_vec_pretty(report)?)?;
+    fs::rename(&new, &path)?;
+    Ok(())
+}
+
+fn say(words: &str) {
+    // Nobody may be left who reads it.
+    text::print(&format!("{words}\n")).ok();
+}
+
+/// What the watchdog does in the end.
+#[allow(clippy::exit, reason = "everything else has had its time, and hangs")]
+fn end() {
+    std::process::exit(i32::from(Code::Failed as u8));
 }

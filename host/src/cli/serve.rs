@@ -5,21 +5,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use checkrein::Host;
-use checkrein::plugin::{Configuration, ServeTable};
+use checkrein::plugin::{Configuration, Count, ServeTable};
 use checkrein::server::{
-    App, Closing, Folder, Gate, Listener, ListenerLimits, LocalUser, Reconciled, Served, router,
+    App, Closing, Gate, Listener, ListenerLimits, LocalUser, RateTable, Reconciled, TokenGate,
+    router,
 };
+use checkrein::work::shutdown::Bounds;
+use checkrein::{Host, Service, ServiceSettings};
 
 use super::code::Code;
-use super::ending::{Asked, Bounds, Ending};
+use super::ending::{Asked, Ending};
 use super::problem::Problem;
 use super::screen::Screen;
 use super::setup::{self, Options};
 use super::{log, text};
 
-/// How long work may go on after a shutdown was asked for, where nothing else is said.
-const DRAIN: Duration = Duration::from_secs(30);
+/// How long a look at the profiles waits for those that are to be released.
+const RETIRE: Duration = Duration::from_secs(5);
 
 /// How long what was stopped hard may take to end.
 const SETTLE: Duration = Duration::from_secs(10);
@@ -58,8 +60,7 @@ impl Serve {
         let builder = self.options.builder(configuration)?;
         setup::block_on(async {
             let host = builder.guard("the profiles", &profiles).build()?;
-            let folder = Folder::new(host.clone(), profiles);
-            serve(&host, folder, &socket, tcp, &table).await
+            serve(&host, profiles, &socket, tcp, &table).await
         })
     }
 
@@ -87,25 +88,37 @@ impl Serve {
 
 async fn serve(
     host: &Host,
-    folder: Folder,
+    profiles: PathBuf,
     socket: &Path,
     tcp: Option<SocketAddr>,
     table: &ServeTable,
 ) -> Result<Code, Problem> {
     // Signals are heard before anybody can be told that the host is there.
     let ending = Ending::listen()?;
-    let gate: Arc<dyn Gate> = Arc::new(LocalUser);
+    let local: Arc<dyn Gate> = Arc::new(LocalUser);
+    let gate = gate(table)?;
     let refused = |error| Problem::because(Code::Refused, "could not begin to serve", error);
     setup::folder_of(socket)?;
-    let mut listeners = vec![Listener::unix(socket).map_err(refused)?];
+    let mut listeners = vec![(Listener::unix(socket).map_err(refused)?, local)];
     if let Some(address) = tcp {
-        listeners.push(Listener::tcp(address, &*gate).await.map_err(refused)?);
+        let listener = Listener::tcp(address, &*gate).await.map_err(refused)?;
+        listeners.push((listener, gate));
     }
-    told(&folder.reconcile().await)?;
+    let usual = Bounds::default();
+    let bounds = Bounds {
+        drain: table.drain.map_or(usual.drain, |time| time.0),
+        settle: table.settle.map_or(SETTLE, |time| time.0),
+        // Until connections have ended by themselves, and then until they are cut.
+        stop_listeners: CONNECTIONS * 2,
+        ..usual
+    };
+    let settings = ServiceSettings { profiles, retire: RETIRE, bounds };
+    let service = Service::start(host, settings).await?;
+    told(&service.reconciled().into())?;
 
     let closing = Closing::new();
     let orders = ending.orders();
-    let mut app = App::builder(host.clone(), Arc::new(folder.clone()), closing.clone())
+    let mut app = App::builder(host.clone(), Arc::new(service.clone()), closing.clone())
         .on_shutdown(move |request| orders.give(Asked::Api(request)));
     if let Some(requests) = table.requests {
         app = app.requests(whole(requests.0));
@@ -118,21 +131,41 @@ async fn serve(
     }
     let app = app.build();
     let limits = limits(table);
-    for listener in &listeners {
+    for (listener, _) in &listeners {
         text::print(&format!("listening on {}\n", listener.address()))?;
     }
     text::print("ready\n")?;
 
-    let serving = listeners.into_iter().map(|listener| {
-        let router = router(app.clone(), Arc::clone(&gate));
+    let serving = listeners.into_iter().map(|(listener, gate)| {
+        let router = router(app.clone(), gate);
         listener.serve(host, router, &limits, &closing, CONNECTIONS)
     });
-    let bounds = Bounds {
-        drain: table.drain.map_or(DRAIN, |time| time.0),
-        settle: table.settle.map_or(SETTLE, |time| time.0),
-    };
     let serving = async { futures::future::join_all(serving).await.into_iter().sum() };
-    ending.run(host, &folder, &closing, &bounds, serving).await
+    ending.run(&service, &closing, serving).await
+}
+
+/// Who is let in through an address: whoever has a token, where tokens are kept. Through the Unix socket, whose file says who
+/// may connect, nobody needs one.
+fn gate(table: &ServeTable) -> Result<Arc<dyn Gate>, Problem> {
+    let Some(path) = &table.tokens else { return Ok(Arc::new(LocalUser)) };
+    let usual = RateTable::default();
+    let bound = |count: Option<Count>, usual| {
+        count.map_or(usual, |count| u32::try_from(count.0).unwrap_or(u32::MAX))
+    };
+    let rates = RateTable {
+        requests_per_minute: bound(table.rates.requests_per_minute, usual.requests_per_minute),
+        burst: bound(table.rates.burst, usual.burst),
+        peer_requests_per_minute: bound(
+            table.rates.peer_requests_per_minute,
+            usual.peer_requests_per_minute,
+        ),
+        peer_burst: bound(table.rates.peer_burst, usual.peer_burst),
+    };
+    let gate = TokenGate::open(path, &rates).map_err(|error| {
+        let attempt = format!("could not use the tokens in {}", path.display());
+        Problem::because(Code::Usage, attempt, error)
+    })?;
+    Ok(Arc::new(gate))
 }
 
 fn limits(table: &ServeTable) -> ListenerLimits {

@@ -210,6 +210,24 @@ pub struct StoreTable {
     pub bytes: Option<Size>,
 }
 
+/// `[serve.rates]`: how often may be asked. What is not said has the usual bound.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RatesTable {
+    /// Requests of one token in a minute.
+    #[serde(deserialize_with = "at_most::<_, 1_000_000>")]
+    pub requests_per_minute: Option<Count>,
+    /// Requests of one token at once.
+    #[serde(deserialize_with = "at_most::<_, 1_000_000>")]
+    pub burst: Option<Count>,
+    /// Requests of one address in a minute, whoever asks.
+    #[serde(deserialize_with = "at_most::<_, 1_000_000>")]
+    pub peer_requests_per_minute: Option<Count>,
+    /// Requests of one address at once.
+    #[serde(deserialize_with = "at_most::<_, 1_000_000>")]
+    pub peer_burst: Option<Count>,
+}
+
 /// `[serve]`: the daemon. It counts in the configuration of the host, not in that of a profile.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
@@ -237,6 +255,12 @@ pub struct ServeTable {
     pub head_time: Option<Time>,
     /// How long a client may take nothing of an answer.
     pub write_time: Option<Time>,
+    /// The file with the tokens of those who may ask through the address.
+    #[serde(deserialize_with = "some_path")]
+    pub tokens: Option<PathBuf>,
+    /// How often may be asked through the address.
+    #[serde(deserialize_with = "table")]
+    pub rates: RatesTable,
     /// How long work may go on after a shutdown was asked for.
     pub drain: Option<Time>,
     /// How long what is stopped hard then may take to end.
@@ -295,12 +319,13 @@ impl Configuration {
 
     /// What it sets that counts for a whole host, and for none of its profiles: the name of the first such key.
     pub fn host_wide(&self) -> Option<&'static str> {
-        let Configuration { cache_directory, sandbox, compile, delegation, .. } = self;
+        let Configuration { cache_directory, sandbox, compile, delegation, serve, .. } = self;
         let set = [
             ("cache-directory", cache_directory.is_some()),
             ("sandbox", *sandbox != SandboxTable::default()),
             ("compile", *compile != CompileTable::default()),
             ("delegation", *delegation != DelegationTable::default()),
+            ("serve", *serve != ServeTable::default()),
         ];
         set.into_iter().find(|(_, set)| *set).map(|(key, _)| key)
     }

@@ -44,7 +44,7 @@ pub use amounts::{Bound, Count, Grace, Size, Time};
 pub use catalogue::{Broken, Catalogue, Hidden, NoPlugin};
 pub use configuration::{
     CompileTable, Configuration, ConfigurationError, DelegationTable, Granted, GrantedDirectory,
-    PluginTable, SandboxTable, ServeTable, StopTable,
+    PluginTable, RatesTable, SandboxTable, ServeTable, StopTable, StoreTable,
 };
 pub use directory_argument::{DirectoryArgument, DirectoryArgumentError};
 pub use document::DocumentError;

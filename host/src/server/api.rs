@@ -16,6 +16,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use super::app::App;
 use super::gate::{Asking, Gate};
 use super::problem::{Problem, ProblemKind};
+use super::rate::Peer;
 use super::routes;
 use super::scope::{Target, Verb};
 
@@ -159,7 +160,8 @@ async fn admit(
     let profile = parameters.iter().find(|(name, _)| *name == "profile");
     let target = profile.map_or(Target::Host, |(_, name)| Target::Profile(name));
     let authorization = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-    let who = match gate.check(&Asking { authorization, target, verb }) {
+    let peer = request.extensions().get::<Peer>().copied();
+    let who = match gate.check(&Asking { peer, authorization, target, verb }) {
         Ok(who) => who,
         Err(denied) => return Problem::from(denied).into_response(),
     };

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::rate::Peer;
 use super::scope::{Target, Verb};
 
 /// Decides about each request before anything else of it is read.
@@ -22,6 +23,8 @@ pub trait Gate: Send + Sync + 'static {
 /// What a request shows of itself.
 #[derive(Clone, Copy)]
 pub struct Asking<'a> {
+    /// Where it comes from; none for one that comes through no socket.
+    pub peer: Option<Peer>,
     /// The value of its header `Authorization`.
     pub authorization: Option<&'a [u8]>,
     /// What it is about.

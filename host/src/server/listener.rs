@@ -11,11 +11,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::Request;
 use axum::http::header;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -29,6 +29,7 @@ use super::closing::{Closing, Phase, Watch};
 use super::gate::Gate;
 use super::patience::Patient;
 use super::problem::{Failed, Problem, ProblemKind};
+use super::rate::Peer;
 use crate::host::Host;
 use crate::work::spawn_charged;
 
@@ -187,7 +188,11 @@ impl Listener {
                 stream.turn_away();
                 continue;
             };
-            let (router, limits, watch) = (router.clone(), limits.clone(), closing.watch());
+            let (limits, watch) = (limits.clone(), closing.watch());
+            let router = match stream.peer() {
+                Some(peer) => router.clone().layer(Extension(peer)),
+                None => router.clone(),
+            };
             let connection = async move {
                 match stream {
                     Stream::Unix(stream) => converse(stream, router, &limits, watch).await,
@@ -222,6 +227,14 @@ enum Stream {
 }
 
 impl Stream {
+    /// Who is at the other end.
+    fn peer(&self) -> Option<Peer> {
+        match self {
+            Stream::Unix(stream) => Some(Peer::User(stream.peer_cred().ok()?.uid())),
+            Stream::Tcp(stream) => Some(Peer::Address(stream.peer_addr().ok()?.ip())),
+        }
+    }
+
     /// Says that there is no room, as far as the peer takes it at once, and closes.
     fn turn_away(&self) {
         let problem = Problem::crowded("the host has as many connections as it may");

@@ -58,10 +58,18 @@ pub enum NotServed {
 pub struct Reconciled {
     /// Served from now on.
     pub added: Vec<String>,
-    /// Served as before, with the configuration as it stands now.
+    /// Served as before.
     pub kept: Vec<String>,
-    /// Not served any more.
+    /// Served as before, with a configuration that has changed.
+    pub reloaded: Vec<String>,
+    /// Not served any more: unlisted and stopped now.
     pub removed: Vec<String>,
-    /// Not served, or served with the configuration of before, and why.
+    /// Everything of them is given back, now that their work has ended. They were removed now or before.
+    pub released: Vec<String>,
+    /// Removed, now or before, and not released, and why. They are tried again.
+    pub not_released: BTreeMap<String, String>,
+    /// Served with the configuration of before, because the new one is wrong, and why.
+    pub not_reloaded: BTreeMap<String, String>,
+    /// Not served, and why.
     pub parked: BTreeMap<String, String>,
 }

@@ -82,7 +82,7 @@ async fn ready(
     }
     let ready = reasons.iter().all(|reason| reason.kind == "parked");
     let authorization = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-    let asking = Asking { authorization, target: Target::Host, verb: Verb::Read };
+    let asking = Asking { peer: None, authorization, target: Target::Host, verb: Verb::Read };
     if gate.check(&asking).is_err() {
         reasons.clear();
     }

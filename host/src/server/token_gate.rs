@@ -1,0 +1,96 @@
+//! Who may ask, by their tokens: a rate before anything is believed, then the token, then what it is good for.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use jiff::Timestamp;
+
+use super::file::TokensError;
+use super::gate::{Asking, Denied, Gate, Who};
+use super::rate::{RateTable, Rates, TooMany};
+use super::token::Refusal;
+use super::tokens::Tokens;
+
+/// Lets in who has a token that is good for what they want, as often as the rates allow.
+pub struct TokenGate {
+    path: PathBuf,
+    tokens: Mutex<Kept>,
+    rates: Rates,
+}
+
+/// The tokens, and when their file was changed last.
+struct Kept {
+    tokens: Tokens,
+    changed: Option<SystemTime>,
+}
+
+impl TokenGate {
+    /// By the tokens of a file. Whoever changes it, with the command `token` for instance, changes who is let in from the
+    /// next request on.
+    ///
+    /// # Errors
+    ///
+    /// [`TokensError`] when it cannot be read, or when somebody else could read or write it.
+    pub fn open(path: impl Into<PathBuf>, rates: &RateTable) -> Result<TokenGate, TokensError> {
+        let path = path.into();
+        let changed = changed(&path);
+        let tokens = Tokens::load(&path)?;
+        let kept = Mutex::new(Kept { tokens, changed });
+        Ok(TokenGate { path, tokens: kept, rates: Rates::new(rates) })
+    }
+
+    /// The tokens as they are in the file now. Where that cannot be read any more nobody is let in.
+    fn kept(&self) -> Result<MutexGuard<'_, Kept>, Denied> {
+        let mut kept = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = changed(&self.path);
+        if now != kept.changed {
+            kept.tokens.reload().map_err(|error| {
+                tracing::error!(%error, "the tokens cannot be read; nobody is let in");
+                Denied::Unauthenticated("no token can be checked now".to_owned())
+            })?;
+            kept.changed = now;
+        }
+        Ok(kept)
+    }
+}
+
+fn changed(path: &std::path::Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|found| found.modified()).ok()
+}
+
+impl Gate for TokenGate {
+    fn check(&self, asking: &Asking<'_>) -> Result<Who, Denied> {
+        let now = Instant::now();
+        if let Some(peer) = asking.peer {
+            self.rates.peer(peer, now).map_err(too_many)?;
+        }
+        let checked = self.kept()?.tokens.check(
+            asking.authorization,
+            asking.target,
+            asking.verb,
+            Timestamp::now(),
+        );
+        let principal = checked.map_err(|refusal| match refusal {
+            Refusal::OutOfScope => Denied::Forbidden(refusal.to_string()),
+            _ => Denied::Unauthenticated(refusal.to_string()),
+        })?;
+        self.rates.principal(&principal.token, now).map_err(too_many)?;
+        Ok(Who(format!("{} ({})", principal.label, principal.token.as_str()).into()))
+    }
+
+    fn authenticates(&self) -> bool {
+        true
+    }
+}
+
+fn too_many(error: TooMany) -> Denied {
+    Denied::TooMany { retry_after: error.retry_after }
+}
+
+impl fmt::Debug for TokenGate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenGate").field("path", &self.path).finish_non_exhaustive()
+    }
+}
