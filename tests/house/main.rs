@@ -12,5 +12,7 @@ mod bindings;
 mod files;
 mod frozen;
 mod licences;
+#[cfg(feature = "server")]
+mod openapi;
 mod source;
 mod walk;

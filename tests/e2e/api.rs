@@ -1,0 +1,9 @@
+//! The daemon as its clients meet it: HTTP on its socket, and how it ends.
+
+mod commands;
+mod daemon;
+mod events;
+mod faults;
+mod requests;
+mod router;
+mod shutdown;
