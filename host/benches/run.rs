@@ -1,8 +1,9 @@
 //! What a run costs, beside bare wasmtime with the same engine settings in the same process: the start of a run, a
-//! host call through the door, a tool call end to end, compiling and loading, memory per live run.
+//! host call through the door, a tool call end to end, compiling and loading, memory per live run. A run in a process of
+//! its own stands beside one in this process.
 //!
 //! `cargo bench --bench run`, or with `-- --quick` for a look, and with the names of parts for those alone: `start`,
-//! `call`, `tool`, `load`, `memory`.
+//! `call`, `tool`, `load`, `memory`, `process`.
 
 #![allow(
     clippy::print_stdout,
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use checkrein::Compilation;
-use checkrein::sandbox::Limits;
+use checkrein::sandbox::{Isolation, Limits, SandboxSettings, WorkerSettings};
 use checkrein_testkit::guest;
 use side::bare::{self, Flags};
 use side::ours::Ours;
@@ -38,7 +39,12 @@ fn main() {
     let engine = ours.engines.plain().clone();
     let bytes: Arc<[u8]> = guest("bench-agent").into();
     let code = control
-        .block_on(ours.sandbox.load_agent(&ours.root, Arc::clone(&bytes), &Limits::default()))
+        .block_on(ours.sandbox.load_agent(
+            &ours.root,
+            Arc::clone(&bytes),
+            &Limits::default(),
+            Isolation::Instance,
+        ))
         .expect("it loads");
     let component = Component::new(&engine, &bytes).expect("it compiles");
     let pre = bare::agent(&engine, &component);
@@ -57,12 +63,13 @@ fn main() {
     }
 
     println!("{:<44} {:>10} {:>10} {:>9}", "", "bare", "checkrein", "ratio");
-    let parts: [(&str, &dyn Fn()); 5] = [
+    let parts: [(&str, &dyn Fn()); 6] = [
         ("start", &|| bench.starts(rounds)),
         ("call", &|| bench.calls(rounds)),
         ("tool", &|| tools(&bench.control, &bench.guests, rounds)),
         ("load", &|| loading(&bench.control, &bytes)),
         ("memory", &memory),
+        ("process", &|| processes(&bench.control, &bytes, rounds)),
     ];
     for (name, part) in parts {
         if asked_for(name) {
@@ -162,6 +169,38 @@ impl Bench {
             call.print(what, "");
         }
     }
+}
+
+/// A run in a process of its own, and a host call from there, beside the same in this process.
+fn processes(control: &Runtime, bytes: &Arc<[u8]>, rounds: usize) {
+    let workers = WorkerSettings::new(env!("CARGO_BIN_EXE_checkrein"), vec!["worker".into()]);
+    let settings = SandboxSettings { workers: Some(workers), ..SandboxSettings::default() };
+    let ours = Ours::with(control.handle().clone(), 64, &settings);
+    let load = |isolation| {
+        let limits = Limits::default();
+        let code = ours.sandbox.load_agent(&ours.root, Arc::clone(bytes), &limits, isolation);
+        control.block_on(code).expect("it loads")
+    };
+    let (here, apart) = (load(Isolation::Instance), load(Isolation::Process));
+    let run = |code, goal: &str| {
+        let report = control.block_on(ours.start(code, goal).ended());
+        assert_eq!(report.outcome.status(), "completed");
+    };
+    let (runs, calls) = if quick() { (5, 500) } else { (20, 5_000) };
+    println!("\n{:<44} {:>10} {:>10} {:>9}", "", "instance", "process", "ratio");
+    let start = paired(
+        rounds,
+        || time(|| (0..runs).for_each(|_| run(&here, "start"))) / runs,
+        || time(|| (0..runs).for_each(|_| run(&apart, "start"))) / runs,
+    );
+    start.print("run, one at a time", "");
+    let goal = format!("waits {calls}");
+    let call = paired(
+        rounds,
+        || time(|| run(&here, &goal)) / calls,
+        || time(|| run(&apart, &goal)) / calls,
+    );
+    call.print("host call that may wait", "");
 }
 
 /// One tool call end to end: from the agent's call through schema, store and instance to the result.

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use checkrein::model::{Reply, Scripted};
-use checkrein::sandbox::{Limits, Pool, Run};
+use checkrein::sandbox::{Isolation, Limits, Pool, Run};
 use checkrein::session::{Session, Turn};
 use checkrein::work::{Activity, Stop, Tree};
 use checkrein::{Compilation, Host};
@@ -64,7 +64,12 @@ fn main() {
                 let ours = Ours::new(control.handle().clone(), 2_048);
                 let limits = Limits::default();
                 let code = control
-                    .block_on(ours.sandbox.load_agent(&ours.root, Arc::clone(&bytes), &limits))
+                    .block_on(ours.sandbox.load_agent(
+                        &ours.root,
+                        Arc::clone(&bytes),
+                        &limits,
+                        Isolation::Instance,
+                    ))
                     .expect("it loads");
                 measure(&control, &ours.tree, *live, 1, |_| Live::Run(ours.start(&code, goal)))
             };

@@ -33,3 +33,9 @@ pub use host::{
 pub fn compile_child() -> std::process::ExitCode {
     sandbox::child_main(std::io::stdin(), std::io::stdout())
 }
+
+/// What the process of one run does where a plugin has `isolation = "process"`: the run, between its standard input and
+/// output. An embedder calls it from the program that [`HostBuilder::workers`] names.
+pub fn worker_child() -> std::process::ExitCode {
+    sandbox::worker_main(std::io::stdin(), std::io::stdout())
+}

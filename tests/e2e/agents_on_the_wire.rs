@@ -81,7 +81,7 @@ fn begins() -> Reply {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tool_call_goes_out_and_its_result_comes_back_in_both_dialects() -> Result {
+pub(crate) async fn a_tool_call_goes_out_and_its_result_comes_back_in_both_dialects() -> Result {
     for dialect in BOTH {
         let wire = Wire::start().await?;
         wire.reply(
@@ -302,7 +302,8 @@ async fn a_hard_stop_in_the_middle_of_a_stream_closes_the_connection() -> Result
 
 /// Rule S1: a soft stop is heard while the model speaks; the request ends with the run.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_soft_stop_in_the_middle_of_a_stream_wraps_up_and_closes_the_connection() -> Result {
+pub(crate) async fn a_soft_stop_in_the_middle_of_a_stream_wraps_up_and_closes_the_connection()
+-> Result {
     for dialect in BOTH {
         let wire = Wire::start().await?;
         wire.reply(Reply::new().text("I begin").stall());

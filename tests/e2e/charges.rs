@@ -73,7 +73,7 @@ async fn the_end_of_the_time_after_a_soft_stop_is_an_interruption() -> Result {
 
 /// A provider bills a request also when it fails, or when nobody waits for its end.
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_that_give_no_answer_are_charged_with_an_estimate() -> Result {
+pub(crate) async fn requests_that_give_no_answer_are_charged_with_an_estimate() -> Result {
     let words = "w".repeat(4_000);
     let hold = Hold::new();
     let failing = Reply::new().text("some").fail(FailureCode::Failed, "the model is ill");
@@ -148,7 +148,7 @@ async fn fuel_is_seen_to_burn_while_a_guest_spins() -> Result {
 
 /// A task has no form of being half there: the run ends with the limit that kept it from its guest.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_that_is_too_large_ends_the_run_with_the_limit() -> Result {
+pub(crate) async fn a_task_that_is_too_large_ends_the_run_with_the_limit() -> Result {
     let host = host().plugin(agent().limits("call-bytes = 65536")).plugin(tool()).build()?;
     let report = host.run("agent", &format!("say {}", "x".repeat(100_000))).await?;
     assert_eq!(report.limit(), Some(LimitKind::CallBytes));

@@ -1,8 +1,8 @@
 //! Delegation (rules A, H and C): what agents hand to others, and what becomes of it.
 
-mod accepted;
-mod budgets;
-mod calls;
+pub(crate) mod accepted;
+pub(crate) mod budgets;
+pub(crate) mod calls;
 mod capacity;
 mod rejected;
 mod schedules;

@@ -27,7 +27,7 @@ fn cause(report: &TurnReport) -> Result<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_traps_ends_its_own_run() -> Result {
+pub(crate) async fn a_guest_that_traps_ends_its_own_run() -> Result {
     let host = with_agent().plugin(neighbour()).build()?;
     let report = beside(&host, "partial before\ntrap").await?;
     assert!(cause(&report)?.contains("unreachable"), "{report:?}");
@@ -44,7 +44,7 @@ async fn a_guest_that_traps_ends_its_own_run() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_overflows_its_stack_ends_its_own_run() -> Result {
+pub(crate) async fn a_guest_that_overflows_its_stack_ends_its_own_run() -> Result {
     let host = with_agent().plugin(neighbour()).build()?;
     let report = beside(&host, "recurse").await?;
     assert!(cause(&report)?.contains("stack"), "{report:?}");
@@ -56,14 +56,14 @@ async fn a_guest_that_overflows_its_stack_ends_its_own_run() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_runs_out_of_memory_ends_its_own_run() -> Result {
+pub(crate) async fn a_guest_that_runs_out_of_memory_ends_its_own_run() -> Result {
     let host = with_agent().plugin(neighbour()).build()?;
     assert_eq!(beside(&host, "hoard").await?.outcome, Outcome::Limit(LimitKind::Memory));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_exits_has_not_returned() -> Result {
+pub(crate) async fn a_guest_that_exits_has_not_returned() -> Result {
     let host = with_agent().plugin(neighbour()).build()?;
     for code in ["0", "3"] {
         let report = beside(&host, &format!("exit {code}")).await?;
@@ -186,7 +186,7 @@ impl Checkpoints for Panics {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_panic_in_a_host_function_ends_that_run_only() -> Result {
+pub(crate) async fn a_panic_in_a_host_function_ends_that_run_only() -> Result {
     let host = with_agent().plugin(neighbour()).checkpoints(Panics).build()?;
     let session = host.session("agent").await?;
     for (place, words) in

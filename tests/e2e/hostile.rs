@@ -69,7 +69,7 @@ async fn a_guest_that_spins() -> Result {
 
 /// Rule S12: what it said before is kept.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_spins_after_it_reported_a_result() -> Result {
+pub(crate) async fn a_guest_that_spins_after_it_reported_a_result() -> Result {
     let host = crowd().build()?;
     let session = host.session("agent").await?;
     let beside = Beside::start(&host).await?;
@@ -84,7 +84,7 @@ async fn a_guest_that_spins_after_it_reported_a_result() -> Result {
 
 /// More guests that spin than there are processors take no turn away from an honest one.
 #[tokio::test(flavor = "multi_thread")]
-async fn many_guests_that_spin() -> Result {
+pub(crate) async fn many_guests_that_spin() -> Result {
     let host = crowd().build()?;
     let mut turns = Vec::new();
     for _ in 0..24 {
@@ -110,7 +110,7 @@ async fn many_guests_that_spin() -> Result {
 
 /// Rule S10: a guest that takes no notice of soft stops is ended when its grace period is over.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_ignores_soft_stops_and_retries_every_failure_for_ever() -> Result {
+pub(crate) async fn a_guest_that_ignores_soft_stops_and_retries_every_failure_for_ever() -> Result {
     let model = Scripted::new("model", [Reply::new().text("go on").repeat()]);
     let host = crowd().model(model).build()?;
     for goal in [
@@ -140,7 +140,7 @@ async fn a_guest_that_ignores_soft_stops_and_retries_every_failure_for_ever() ->
 
 /// Rule S11: whatever a guest waits in, it is gone when it is stopped.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_sleeps_for_hours() -> Result {
+pub(crate) async fn a_guest_that_sleeps_for_hours() -> Result {
     let host = crowd().build()?;
     let session = host.session("agent").await?;
     runs_until_stopped(&host, &session, "sleep 100000000", "run.sleep").await?;
@@ -165,7 +165,7 @@ async fn floods_end_at_their_limits() -> Result {
 
 /// A flood of calls that carry nothing has no end but a stop.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flood_of_empty_calls_runs_until_it_is_stopped() -> Result {
+pub(crate) async fn a_flood_of_empty_calls_runs_until_it_is_stopped() -> Result {
     let host = crowd().build()?;
     let session = host.session("agent").await?;
     for import in ["run.budgets", "session.keys", "config.keys"] {
@@ -323,7 +323,7 @@ async fn deeply_nested_values() -> Result {
 
 /// A single bulk instruction cannot be interrupted: the memory limit is what bounds it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_fills_all_its_memory_again_and_again() -> Result {
+pub(crate) async fn a_guest_that_fills_all_its_memory_again_and_again() -> Result {
     let host = crowd().build()?;
     let session = host.session("agent").await?;
     runs_until_stopped(&host, &session, "fill 60", "computing").await
@@ -464,7 +464,7 @@ async fn a_component_that_lies_about_its_sdk_version() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn environment_and_secrets_are_those_that_were_given() -> Result {
+pub(crate) async fn environment_and_secrets_are_those_that_were_given() -> Result {
     let given = "[plugins.tool.grants]\nenvironment = [\"GIVEN\", \"UNASKED\"]\n\
         secrets = { mine = { env = \"MINE\" }, unasked = { env = \"OTHER\" } }";
     let host =

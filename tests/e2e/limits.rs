@@ -63,7 +63,7 @@ async fn memory_is_the_sum_of_all_that_the_guest_has() -> Result {
 
 /// A guest whose memories are small each by itself is bounded in what they are together.
 #[tokio::test(flavor = "multi_thread")]
-async fn many_memories_count_together() -> Result {
+pub(crate) async fn many_memories_count_together() -> Result {
     for (pages, expected) in
         [(16, Outcome::Completed(())), (512, Outcome::Limit(LimitKind::Memory))]
     {
@@ -99,7 +99,7 @@ async fn table_elements_are_bounded() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fuel_is_bounded() -> Result {
+pub(crate) async fn fuel_is_bounded() -> Result {
     ends_at(LimitKind::Fuel, "fuel = 3000000", "spin").await?;
     let report = run("fuel = 3000000", "budget fuel\nsay done").await?;
     let (left, done) = report.output.split_once(" of 3000000\n").unwrap_or_default();
@@ -134,7 +134,7 @@ async fn wall_time_is_bounded_whatever_the_guest_does() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn door_bytes_are_bounded_over_the_whole_run() -> Result {
+pub(crate) async fn door_bytes_are_bounded_over_the_whole_run() -> Result {
     ends_at(LimitKind::DoorBytes, "door-bytes = 100000", "emits 1000 1000").await?;
     ends_at(
         LimitKind::DoorBytes,
@@ -146,7 +146,7 @@ async fn door_bytes_are_bounded_over_the_whole_run() -> Result {
 
 /// The engine has no type for this one: what it says in words is told apart by them.
 #[tokio::test(flavor = "multi_thread")]
-async fn call_bytes_are_bounded_in_both_directions() -> Result {
+pub(crate) async fn call_bytes_are_bounded_in_both_directions() -> Result {
     ends_at(LimitKind::CallBytes, "call-bytes = 65536", "emits 1 100000").await?;
     ends_at(LimitKind::CallBytes, "call-bytes = 65536", "wide-calls 50000").await?;
     assert_eq!(run("call-bytes = 65536", "emits 1 60000\nsay fine").await?.output, "fine");
@@ -169,7 +169,7 @@ async fn call_bytes_are_bounded_in_both_directions() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn output_bytes_are_bounded() -> Result {
+pub(crate) async fn output_bytes_are_bounded() -> Result {
     ends_at(LimitKind::OutputBytes, "output-bytes = 1000", "output 1001").await?;
     assert_eq!(run("output-bytes = 1000", "output 1000").await?.output.len(), 1000);
     // What a tool says of itself is much more than that, and is no result of it.
@@ -179,7 +179,7 @@ async fn output_bytes_are_bounded() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn log_bytes_are_bounded_however_they_are_written() -> Result {
+pub(crate) async fn log_bytes_are_bounded_however_they_are_written() -> Result {
     for goal in ["logs 1000 1000", "prints 1000 1000"] {
         ends_at(LimitKind::LogBytes, "log-bytes = 100000", goal).await?;
     }
@@ -190,7 +190,7 @@ async fn log_bytes_are_bounded_however_they_are_written() -> Result {
 
 /// More calls than that in one batch wait for their turn, and are all answered.
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_in_flight_are_bounded() -> Result {
+pub(crate) async fn calls_in_flight_are_bounded() -> Result {
     let host = host().plugin(agent().limits("calls-in-flight = 2")).plugin(tool()).build()?;
     let session = host.session("agent").await?;
     let turn = session.prompt("calls 5 tool_sleep {\"text\":\"poll\"}", "")?;
@@ -231,7 +231,7 @@ async fn calls_in_flight_are_bounded() -> Result {
 
 /// Results come in the order of the calls, also when a later one is answered before an earlier one.
 #[tokio::test(flavor = "multi_thread")]
-async fn results_come_in_the_order_of_the_calls() -> Result {
+pub(crate) async fn results_come_in_the_order_of_the_calls() -> Result {
     let report = run("calls-in-flight = 3", "mixed-calls tool_echo 9").await?;
     let expected: Vec<String> = (0..9)
         .map(|place| {
@@ -261,7 +261,7 @@ async fn arguments_are_checked_before_a_call_takes_a_place() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn model_tokens_are_bounded() -> Result {
+pub(crate) async fn model_tokens_are_bounded() -> Result {
     let model = || Scripted::new("model", [Reply::new().text("answer").usage(30, 30).repeat()]);
     let limited = |limits: &str| host().plugin(agent().limits(limits)).model(model());
     let report = run_on(limited("model-tokens = 100"), "times 3 ask anything").await?;
@@ -290,7 +290,7 @@ async fn a_request_asks_for_no_more_tokens_than_are_left() -> Result {
 /// An answer costs what was said of it while it came, also when it broke off; and about what it has in bytes when
 /// nothing was said. A request that nobody began to answer costs nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn model_tokens_count_whatever_becomes_of_the_answer() -> Result {
+pub(crate) async fn model_tokens_count_whatever_becomes_of_the_answer() -> Result {
     let broken = Reply::new().text("half").usage(30, 31).fail(FailureCode::Failed, "it broke off");
     let refused = Reply::new().fail(FailureCode::Busy, "not now");
     let silent = Reply::new().text("m".repeat(4_000)).usage(0, 0);
@@ -321,7 +321,7 @@ fn five_files() -> Result<TestHost> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn open_files_are_bounded() -> Result {
+pub(crate) async fn open_files_are_bounded() -> Result {
     let host = five_files()?;
     let call = |tool: &str, count| {
         format!("call tool_{tool} {{\"path\":\"/work/file\",\"count\":{count}}}")
@@ -377,7 +377,7 @@ async fn a_failure_that_a_refused_file_led_to_names_the_limit() -> Result {
 
 /// The engine has no type for this one: what it says in words is told apart by them.
 #[tokio::test(flavor = "multi_thread")]
-async fn handles_are_bounded() -> Result {
+pub(crate) async fn handles_are_bounded() -> Result {
     let hears = tool_hears("handles = 100", "call tool_handles {\"count\":1000}").await?;
     assert_eq!(hears, tool_limit(LimitKind::Handles));
     assert_eq!(tool_hears("handles = 100", "call tool_handles {\"count\":50}").await?, "ok: 50");

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test may start threads and read its environment")]
 
 mod agents_on_the_wire;
+mod apart;
 mod api;
 mod charges;
 mod churn;
@@ -20,3 +21,4 @@ mod ownership;
 mod parking;
 mod start;
 mod stops;
+mod workers;

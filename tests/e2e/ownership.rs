@@ -2,12 +2,12 @@
 
 #[path = "../../host/benches/side/ours.rs"]
 #[allow(dead_code, clippy::expect_used, reason = "the benchmarks use more of it")]
-mod ours;
+pub(crate) mod ours;
 
 use std::collections::HashSet;
 
 use checkrein::model::{Hold, Reply, Scripted};
-use checkrein::sandbox::{Limits, Outcome};
+use checkrein::sandbox::{Isolation, Limits, Outcome};
 use checkrein::session::{PromptError, Stopped};
 use checkrein::work::{Kind, NodeView, Refused};
 use checkrein_testkit::{PATIENCE, within};
@@ -143,12 +143,13 @@ async fn a_stop_of_a_session_brings_back_what_there_was() -> Result {
 }
 
 /// Rule W8: a session with a turn of a real guest and an open worker is one piece of work, and it is one until both have
-/// ended. The worker is a node here: executions in processes of their own are not served yet.
+/// ended, also where nothing of the turn knows of the worker.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_and_a_worker_of_one_session_are_one_piece_of_work() -> Result {
     let ours = ours::Ours::new(tokio::runtime::Handle::current(), 16);
     let bytes = checkrein_testkit::guest("bench-agent").into();
-    let code = ours.sandbox.load_agent(&ours.root, bytes, &Limits::default()).await?;
+    let code =
+        ours.sandbox.load_agent(&ours.root, bytes, &Limits::default(), Isolation::Instance).await?;
     let (tree, root) = (&ours.tree, ours.root.id());
     let session = ours.root.open(Kind::Session, "one")?;
     let other = ours.root.open(Kind::Session, "other")?;

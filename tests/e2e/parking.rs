@@ -121,7 +121,7 @@ fn covers(world: World, cases: &[(&str, Case)]) -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_is_stopped_in_every_import_of_its_world() -> Result {
+pub(crate) async fn an_agent_is_stopped_in_every_import_of_its_world() -> Result {
     covers(World::Agent, &AGENT)?;
     stop_in_each(&crowd("")?, &AGENT, |import| format!("loop {import}")).await
 }

@@ -1,5 +1,7 @@
 //! What most tests start with.
 
+use std::cell::Cell;
+
 use checkrein::ids::WorkId;
 use checkrein::sandbox::Outcome;
 use checkrein::session::Turn;
@@ -9,9 +11,23 @@ use checkrein_testkit::{Plugin, TestHost, TestHostBuilder, guest, neighbour_answ
 /// What a test says.
 pub(crate) type Result<T = (), E = anyhow::Error> = std::result::Result<T, E>;
 
+thread_local! {
+    /// Whether the test of this thread has its guests in processes of their own.
+    static APART: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a test with its guests in processes of their own.
+pub(crate) fn apart(test: impl FnOnce() -> Result) -> Result {
+    APART.set(true);
+    let result = test();
+    APART.set(false);
+    result
+}
+
 /// A host without plugins.
 pub(crate) fn host() -> TestHostBuilder {
-    TestHost::builder(env!("CARGO_BIN_EXE_checkrein"))
+    let host = TestHost::builder(env!("CARGO_BIN_EXE_checkrein"));
+    if APART.get() { host.apart() } else { host }
 }
 
 /// A host with the agent that does what its goal says, and the tools that misbehave as the plugin `tool`.

@@ -19,7 +19,7 @@ fn events(session: &Session) -> Vec<EventKind> {
 /// Rules S1 and S5: each call that can wait says once that a soft stop has come, with its kind, its exact words and
 /// who asked; from then on it works again, and the run ends in its own time.
 #[tokio::test(flavor = "multi_thread")]
-async fn each_call_that_waits_tells_of_a_soft_stop_once() -> Result {
+pub(crate) async fn each_call_that_waits_tells_of_a_soft_stop_once() -> Result {
     let model = Scripted::new("model", [Reply::new().text("an answer").repeat()]);
     let host = with_agent().model(model).build()?;
     for (call, works) in [
@@ -47,7 +47,8 @@ async fn each_call_that_waits_tells_of_a_soft_stop_once() -> Result {
 
 /// Rule S1: whichever call can wait is the first one to tell of the stop.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_call_that_waits_tells_of_a_stop_that_came_while_the_guest_computed() -> Result {
+pub(crate) async fn the_first_call_that_waits_tells_of_a_stop_that_came_while_the_guest_computed()
+-> Result {
     let model = Scripted::new("model", [Reply::new().text("an answer").repeat()]);
     let host = with_agent().model(model).build()?;
     for call in
@@ -67,7 +68,7 @@ async fn the_first_call_that_waits_tells_of_a_stop_that_came_while_the_guest_com
 
 /// Rule S1: asking is observing.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_asks_for_its_stop_has_observed_it() -> Result {
+pub(crate) async fn a_guest_that_asks_for_its_stop_has_observed_it() -> Result {
     let host = with_agent().build()?;
     let session = host.session("agent").await?;
     let turn = session
@@ -82,7 +83,7 @@ async fn a_guest_that_asks_for_its_stop_has_observed_it() -> Result {
 
 /// Rule S2: a stop given before the run has started is visible from the guest's first instruction.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_before_the_start_is_visible_from_the_first_instruction() -> Result {
+pub(crate) async fn a_stop_before_the_start_is_visible_from_the_first_instruction() -> Result {
     let host = with_agent().build()?;
     let session = host.session("agent").await?;
     // A session that carries a stop gives it to what starts in it later.
@@ -103,7 +104,7 @@ async fn a_stop_before_the_start_is_visible_from_the_first_instruction() -> Resu
 
 /// Rule S10: when the grace period ends, the stop becomes hard, with the same words.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_soft_stop_becomes_hard_when_its_grace_period_ends() -> Result {
+pub(crate) async fn a_soft_stop_becomes_hard_when_its_grace_period_ends() -> Result {
     let host = with_agent().build()?;
     let session = host.session("agent").await?;
     let turn = session.prompt("try checkpoint a\npartial it went on\nspin", "")?;
@@ -130,7 +131,7 @@ async fn a_soft_stop_becomes_hard_when_its_grace_period_ends() -> Result {
 
 /// Rule S10: between observing its stop and the end of the grace period all calls work.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_wraps_up_within_its_grace_period() -> Result {
+pub(crate) async fn a_guest_wraps_up_within_its_grace_period() -> Result {
     let model = Scripted::new("model", [Reply::new().text("a summary")]);
     let host = with_agent().model(model).build()?;
     let session = host.session("agent").await?;
@@ -149,7 +150,7 @@ async fn a_guest_wraps_up_within_its_grace_period() -> Result {
 /// Rules S1 and W6: a tool that is called during the grace period starts with the stop of its caller, which it cannot
 /// hear of; so what it answers is its own.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tool_that_is_called_during_the_grace_period_answers_for_itself() -> Result {
+pub(crate) async fn a_tool_that_is_called_during_the_grace_period_answers_for_itself() -> Result {
     let host = with_agent().build()?;
     let session = host.session("agent").await?;
     let calls =
@@ -166,7 +167,7 @@ async fn a_tool_that_is_called_during_the_grace_period_answers_for_itself() -> R
 
 /// Rule S10: a run that ended within its grace period takes the rest of it along.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_grace_period_never_reaches_the_next_turn() -> Result {
+pub(crate) async fn a_grace_period_never_reaches_the_next_turn() -> Result {
     let host = with_agent().build()?;
     let session = host.session("agent").await?;
     let turn = session.prompt("try checkpoint a", "")?;
@@ -184,7 +185,7 @@ async fn a_grace_period_never_reaches_the_next_turn() -> Result {
 
 /// Rule S5: stops are idempotent, soft rises to hard, hard never falls back, the first message of a kind stays.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_message_of_a_kind_stays_and_hard_never_falls_back() -> Result {
+pub(crate) async fn the_first_message_of_a_kind_stays_and_hard_never_falls_back() -> Result {
     let host = with_agent().build()?;
     let session = host.session("agent").await?;
     let turn = session.prompt("try checkpoint a\nstop?\nemit seen\nforever checkpoint b", "")?;
@@ -257,7 +258,7 @@ async fn a_prompt_to_a_busy_session_stops_nobody() -> Result {
 
 /// Rule S12: what a run had reported is kept and attached to its interrupted result.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hard_stop_keeps_what_was_reported() -> Result {
+pub(crate) async fn a_hard_stop_keeps_what_was_reported() -> Result {
     let host = with_agent().build()?;
     let session = host.session("agent").await?;
     let goal = "progress half-way\ncall tool_echo {\"text\":\"kept\"}\npartial one\npartial one and two\nlogs 1 3\nspin";
@@ -290,7 +291,7 @@ fn answer(id: &str, tool: &str, content: &str) -> ToolAnswer {
 
 /// Rule S12: of a batch of tool calls that a stop ends, what had come back is kept, though the guest never heard of it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_keeps_the_results_of_a_batch_that_had_come_back() -> Result {
+pub(crate) async fn a_stop_keeps_the_results_of_a_batch_that_had_come_back() -> Result {
     let host = with_agent().build()?;
     let batch =
         "try batch tool_echo {\"text\":\"kept\"} | tool_spin | tool_size {\"count\":100000}";
@@ -355,7 +356,8 @@ async fn a_hard_stop_ends_the_model_request_and_keeps_its_text() -> Result {
 
 /// Rule S3: a soft stop ends the wait for a model, too, and with it the request; then the model can be asked again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_soft_stop_ends_the_model_request_and_the_model_can_be_asked_again() -> Result {
+pub(crate) async fn a_soft_stop_ends_the_model_request_and_the_model_can_be_asked_again() -> Result
+{
     let hold = Hold::new();
     let model = Scripted::new("model", [Reply::new().hold(&hold), Reply::new().text("goodbye")]);
     let host = with_agent().model(model).build()?;
@@ -403,7 +405,7 @@ async fn a_stop_reaches_the_tool_calls_of_the_turn_and_nothing_outside() -> Resu
 
 /// Rule S12: watchers hear the end of whatever they heard the beginning of, before they hear the end of the run.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_stop_ends_is_ended_in_the_events_too() -> Result {
+pub(crate) async fn what_a_stop_ends_is_ended_in_the_events_too() -> Result {
     let hold = Hold::new();
     let model = Scripted::new("model", [Reply::new().text("so far").hold(&hold).repeat()]);
     let host = with_agent().model(model).build()?;
@@ -437,7 +439,7 @@ async fn what_a_stop_ends_is_ended_in_the_events_too() -> Result {
 
 /// Rule S3: a soft stop ends a wait for tools, and the tools with it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_soft_stop_ends_the_tool_calls_that_the_guest_waits_for() -> Result {
+pub(crate) async fn a_soft_stop_ends_the_tool_calls_that_the_guest_waits_for() -> Result {
     let host = with_agent().build()?;
     let session = host.session("agent").await?;
     let turn = session.prompt("try calls 2 tool_spin\ncheckpoint after", "")?;
@@ -454,7 +456,7 @@ async fn a_soft_stop_ends_the_tool_calls_that_the_guest_waits_for() -> Result {
 
 /// Rules W5, D2 and D3: a host that goes refuses new work, stops what there is with its reason, and waits for it.
 #[tokio::test(flavor = "multi_thread")]
-async fn shutting_down_stops_everything_and_nothing_new_begins() -> Result {
+pub(crate) async fn shutting_down_stops_everything_and_nothing_new_begins() -> Result {
     let host = with_agent().plugin(neighbour()).build()?;
     let mut turns = Vec::new();
     for goal in ["spin", "checkpoint x", "calls 2 tool_spin", "sleep 100000000", "loop run.budgets"]
@@ -480,7 +482,7 @@ async fn shutting_down_stops_everything_and_nothing_new_begins() -> Result {
 
 /// A waiter that gives up is not a stop: the turn goes on, and its end is in the session's events.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_that_gives_up_stops_nobody() -> Result {
+pub(crate) async fn a_waiter_that_gives_up_stops_nobody() -> Result {
     let host: TestHost = with_agent().build()?;
     let session = host.session("agent").await?;
     let turn = session.prompt("checkpoint a\nsay done", "")?;

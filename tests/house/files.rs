@@ -21,6 +21,7 @@ const SPAWNS: [&str; 5] = [
     "host/src/work/running.rs",
     "host/src/sandbox/compile/loader.rs",
     "host/src/sandbox/compile/child.rs",
+    "host/src/sandbox/worker/child.rs",
     "host/src/cli/interrupt.rs",
     "host/src/store/sqlite/thread.rs",
 ];

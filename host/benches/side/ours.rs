@@ -97,14 +97,22 @@ pub(crate) struct Ours {
 impl Ours {
     /// A sandbox whose timers live on that runtime.
     pub(crate) fn new(control: tokio::runtime::Handle, slots: u32) -> Ours {
+        Ours::with(control, slots, &SandboxSettings::default())
+    }
+
+    /// The same with other settings.
+    pub(crate) fn with(
+        control: tokio::runtime::Handle,
+        slots: u32,
+        settings: &SandboxSettings,
+    ) -> Ours {
         let engines =
             Engines::new(&EngineSettings { pool: Pool::Slots(slots) }).expect("an engine");
         let loader =
             Loader::new(engines.clone(), Compiler::in_process(CompileLimits::default()), None);
         let (tree, root) = Tree::new("bench");
-        let settings = SandboxSettings::default();
         let sandbox =
-            Sandbox::new(&tree, control, engines.clone(), loader, &settings).expect("a sandbox");
+            Sandbox::new(&tree, control, engines.clone(), loader, settings).expect("a sandbox");
         Ours { tree, root, sandbox, engines, reach: Arc::new(Reach::default()) }
     }
 

@@ -47,7 +47,10 @@ impl<T> From<&Outcome<T>> for Code {
         match outcome {
             Outcome::Completed(_) => Code::Completed,
             Outcome::Failed(failure) if failure.code == FailureCode::Limit => Code::Limit,
-            Outcome::Failed(_) | Outcome::Trapped(_) | Outcome::HostPanicked(_) => Code::Failed,
+            Outcome::Failed(_)
+            | Outcome::Trapped(_)
+            | Outcome::HostPanicked(_)
+            | Outcome::Unknown(_) => Code::Failed,
             Outcome::Interrupted { .. } => Code::Interrupted,
             Outcome::Limit(_) => Code::Limit,
             Outcome::NoPlace | Outcome::NotStarted(_) => Code::Refused,
@@ -84,12 +87,13 @@ mod tests {
     fn every_way_to_end_has_its_code() {
         let stop = Stop::hard("user", "enough");
         let trapped = Trapped { cause: "unreachable".to_owned(), backtrace: Vec::new() };
-        let table: [(Outcome<()>, u8); 8] = [
+        let table: [(Outcome<()>, u8); 9] = [
             (Outcome::Completed(()), 0),
             (Outcome::Failed(Failure::new(FailureCode::Failed, "no")), 1),
             (Outcome::Failed(Failure::new(FailureCode::Limit, "no")), 4),
             (Outcome::Trapped(trapped), 1),
             (Outcome::HostPanicked("oh".to_owned()), 1),
+            (Outcome::Unknown("oh".to_owned()), 1),
             (Outcome::NoPlace, 3),
             (Outcome::Limit(LimitKind::Fuel), 4),
             (Outcome::Interrupted { stop, said: None }, 130),

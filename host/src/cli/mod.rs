@@ -33,6 +33,9 @@ use self::code::Code;
 /// The hidden command in which components are compiled. It takes no arguments and is not clap's.
 pub(crate) const COMPILE_CHILD: &str = "compile-child";
 
+/// The hidden command in which single runs of guests are. It takes no arguments either.
+pub(crate) const WORKER: &str = "worker";
+
 /// Runs third-party agents and tools in a sandbox, where a stop is certain.
 #[derive(Debug, Parser)]
 #[command(name = "checkrein", version, after_help = Code::help(), arg_required_else_help = true)]

@@ -8,10 +8,10 @@ use checkrein::{Compilation, HostBuilder};
 use etcetera::BaseStrategy;
 use tokio::runtime::Runtime;
 
-use super::COMPILE_CHILD;
 use super::code::Code;
 use super::problem::Problem;
 use super::text;
+use super::{COMPILE_CHILD, WORKER};
 
 /// Threads for timers, sockets, models and files. Guests have threads of their own.
 const THREADS: usize = 2;
@@ -48,8 +48,11 @@ impl Options {
         let program = std::env::current_exe().map_err(|error| {
             Problem::because(Code::Refused, "could not find this program itself", error)
         })?;
+        let workers = (program.clone(), vec![WORKER.into()]);
         let compilation = Compilation::Child { program, arguments: vec![COMPILE_CHILD.into()] };
-        let mut builder = checkrein::Host::builder(compilation).environment(variable);
+        let mut builder = checkrein::Host::builder(compilation)
+            .workers(workers.0, workers.1)
+            .environment(variable);
         // Without a home there is no cache: components are compiled anew, and everything works.
         if configuration.cache_directory.is_none()
             && let Ok(folders) = etcetera::choose_base_strategy()

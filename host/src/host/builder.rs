@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use super::first_party;
 use super::host::{Host, Inner};
-use super::program;
+use super::program::{self, Purpose};
 use super::setting::{Given, Setting};
 use crate::delegation::{DelegationLimits, Hooks, InMemory, Recorder, Scheduler, Slots};
 use crate::error::{Error, ErrorKind};
@@ -19,7 +19,7 @@ use crate::model::Provider;
 use crate::plugin::{Configuration, Embedded};
 use crate::sandbox::{
     Cache, CompileLimits, Compiler, EngineSettings, Engines, Loader, Names, Pool, Sandbox,
-    SandboxSettings,
+    SandboxSettings, WorkerSettings,
 };
 use crate::session::{Checkpoints, NoCheckpoints};
 use crate::tool::Environment;
@@ -63,6 +63,7 @@ pub struct HostBuilder {
     names: Option<Arc<dyn Names>>,
     roots: Vec<Vec<u8>>,
     guarded: Vec<(String, PathBuf)>,
+    workers: Option<(PathBuf, Vec<OsString>)>,
 }
 
 impl HostBuilder {
@@ -83,6 +84,7 @@ impl HostBuilder {
             names: None,
             roots: Vec::new(),
             guarded: Vec::new(),
+            workers: None,
         }
     }
 
@@ -159,6 +161,14 @@ impl HostBuilder {
         self
     }
 
+    /// Where the runs of plugins with `isolation = "process"` are: this program with these arguments must end up in
+    /// [`worker_child`](crate::worker_child). The command does so for the argument `worker`. A bare name and a relative path
+    /// are taken as for [`Compilation::Child`].
+    pub fn workers(mut self, program: impl Into<PathBuf>, arguments: Vec<OsString>) -> Self {
+        self.workers = Some((program.into(), arguments));
+        self
+    }
+
     /// Who hears of the named places that runs reach.
     pub fn checkpoints(mut self, checkpoints: Arc<dyn Checkpoints>) -> Self {
         self.checkpoints = checkpoints;
@@ -182,7 +192,7 @@ impl HostBuilder {
     /// # Errors
     ///
     /// [`ErrorKind::Configuration`] for a configuration or a named plugin that cannot be used, and for a program to
-    /// compile in that is not in `PATH`,
+    /// compile or to run in that is not in `PATH` or, with `isolation = "process"`, was not named,
     /// [`ErrorKind::Machine`] when the machine does not give what the engine needs.
     pub fn build(self) -> Result<Host, Error> {
         let machine = |attempt: &str| {
@@ -220,7 +230,8 @@ impl HostBuilder {
         let limits = compile_limits(configuration);
         let compiler = match self.compilation {
             Compilation::Child { program, arguments } => {
-                Compiler::child(program::locate(&program, &*self.environment)?, arguments, limits)
+                let program = program::locate(Purpose::Compile, &program, &*self.environment)?;
+                Compiler::child(program, arguments, limits)
             }
             Compilation::InProcess => Compiler::in_process(limits),
         };
@@ -229,6 +240,7 @@ impl HostBuilder {
 
         let mut settings =
             SandboxSettings { names: self.names, roots: self.roots, ..SandboxSettings::default() };
+        settings.workers = workers(&configuration, self.workers, &self.environment)?;
         if let Some(threads) = configuration.sandbox.executor_threads {
             settings.threads = usize::try_from(threads.0).unwrap_or(usize::MAX);
         }
@@ -289,6 +301,33 @@ fn compile_limits(configuration: &Configuration) -> CompileLimits {
         limits.jobs = usize::try_from(jobs.0).unwrap_or(usize::MAX);
     }
     limits
+}
+
+/// Where workers come from; an error where the configuration needs some and nobody said.
+fn workers(
+    configuration: &Configuration,
+    named: Option<(PathBuf, Vec<OsString>)>,
+    environment: &Environment,
+) -> Result<Option<WorkerSettings>, Error> {
+    let Some((program, arguments)) = named else {
+        if configuration.needs_workers() {
+            let words = "the configuration says `isolation = \"process\"`, and this host has no program to run guests in: \
+                         name one with `HostBuilder::workers`, or take that line out";
+            return Err(Error::new(ErrorKind::Configuration, words));
+        }
+        return Ok(None);
+    };
+    let program = program::locate(Purpose::Run, &program, &**environment)?;
+    let (mut settings, table) = (WorkerSettings::new(program, arguments), &configuration.workers);
+    if let Some(processes) = table.processes {
+        settings.processes = usize::try_from(processes.0).unwrap_or(usize::MAX);
+    }
+    settings.memory = table.memory.map(|memory| memory.0);
+    settings.processor_time = table.processor_time.map(|time| time.0);
+    if let Some(bound) = table.stop_bound {
+        settings.stop_bound = bound.0;
+    }
+    Ok(Some(settings))
 }
 
 #[cfg(test)]

@@ -43,11 +43,17 @@ impl Host {
         let label = format!("{} is checked", plugin.name());
         let closing = |_| CodeError::Load(LoadError::Compile(CompileError::Closing));
         let work = self.inner.root.open(Kind::SideRun, label).map_err(closing)?;
-        let limits = self.session(plugin.name().as_str()).decide(plugin).effective.limits;
+        let session = self.session(plugin.name().as_str());
+        let (limits, isolation) =
+            (session.decide(plugin).effective.limits, session.isolation(plugin));
         let sandbox = &self.inner.sandbox;
         match plugin.manifest().kind {
-            plugin::Kind::Agent => sandbox.load_agent(&work, component, &limits).await.map(drop),
-            plugin::Kind::Tool => sandbox.load_tool(&work, component, &limits).await.map(drop),
+            plugin::Kind::Agent => {
+                sandbox.load_agent(&work, component, &limits, isolation).await.map(drop)
+            }
+            plugin::Kind::Tool => {
+                sandbox.load_tool(&work, component, &limits, isolation).await.map(drop)
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::plugin::{
     Catalogue, Decision, Effective, Given, Kind, Pattern, Patterns, Plugin, Source, Standing,
     decide,
 };
-use crate::sandbox::{AgentCode, Directory, Limits, Reach, Share};
+use crate::sandbox::{AgentCode, Directory, Isolation, Limits, Reach, Share};
 use crate::session::{Agent, Background, Delivery, Parts, Restored, Session};
 use crate::store::{self, Change, Memory, Retention, Store};
 use crate::tool::{LogSink, Plugged, ToolPlugin, Toolbox};
@@ -205,7 +205,8 @@ impl SessionBuilder {
         limits: &Limits,
     ) -> Result<AgentCode, Error> {
         let component = self.read(owner, plugin).await?;
-        self.host.inner.sandbox.load_agent(owner, component, limits).await.map_err(|error| {
+        let (inner, isolation) = (&self.host.inner, self.isolation(plugin));
+        inner.sandbox.load_agent(owner, component, limits, isolation).await.map_err(|error| {
             let attempt = format!("could not load the agent `{}`", plugin.name());
             Error::because(ErrorKind::Component, attempt, error)
         })
@@ -235,6 +236,11 @@ impl SessionBuilder {
         let configured = configured.map(|given| (&*given.path, given.access));
         let named = self.directories.iter().map(|given| (&*given.path, given.access));
         setting.guards.check(configured.chain(named))
+    }
+
+    /// Where the runs of a plugin are.
+    pub fn isolation(&self, plugin: &Plugin) -> Isolation {
+        self.place.setting.configuration.isolation(plugin.name())
     }
 
     /// The tools that an agent with these grants may call, and whether none had to be left out.
@@ -275,7 +281,7 @@ impl SessionBuilder {
             )
         };
         let code = sandbox
-            .load_tool(owner, component, &effective.limits)
+            .load_tool(owner, component, &effective.limits, self.isolation(plugin))
             .await
             .map_err(|error| failed(error.into()))?;
         let reach = self.reach(&effective);

@@ -1,4 +1,4 @@
-//! Where the program is that compiles: looked up once, because its process starts below `/` and with no environment.
+//! Where the programs are that compile and that run single guests: looked up once, because their processes start below `/` and with no environment.
 
 use std::path::{Path, PathBuf};
 
@@ -6,9 +6,35 @@ use rustix::fs::{Access, access};
 
 use crate::error::{Error, ErrorKind};
 
+/// What a program is for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Purpose {
+    /// It compiles components.
+    Compile,
+    /// It runs a guest.
+    Run,
+}
+
+impl Purpose {
+    fn does(self) -> &'static str {
+        match self {
+            Purpose::Compile => "compiles components",
+            Purpose::Run => "runs guests in processes of their own",
+        }
+    }
+
+    fn setting(self) -> &'static str {
+        match self {
+            Purpose::Compile => "Compilation::Child",
+            Purpose::Run => "HostBuilder::workers",
+        }
+    }
+}
+
 /// The whole path of a program. One with a separator is relative to the current directory, a bare name is looked up
 /// in the folders of `PATH`, as `environment` gives it.
 pub(super) fn locate(
+    purpose: Purpose,
     program: &Path,
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<PathBuf, Error> {
@@ -16,15 +42,16 @@ pub(super) fn locate(
     if !bare {
         return std::path::absolute(program).map_err(|error| {
             let attempt =
-                format!("could not tell where {} is, which compiles components", program.display());
+                format!("could not tell where {} is, which {}", program.display(), purpose.does());
             Error::because(ErrorKind::Machine, attempt, error)
         });
     }
     let refused = |why: &str| {
         let words = format!(
-            "`{}`, which compiles components, was not found: {why}, or give its whole path as the program of \
-             `Compilation::Child`",
-            program.display()
+            "`{}`, which {}, was not found: {why}, or give its whole path as the program of `{}`",
+            program.display(),
+            purpose.does(),
+            purpose.setting()
         );
         Error::new(ErrorKind::Configuration, words)
     };
@@ -55,9 +82,18 @@ mod tests {
     #[test]
     fn a_program_with_a_separator_is_relative_to_the_current_directory() {
         let here = std::env::current_dir().unwrap();
-        assert_eq!(locate(Path::new("./tool"), &nothing).unwrap(), here.join("tool"));
-        assert_eq!(locate(Path::new("bin/tool"), &nothing).unwrap(), here.join("bin/tool"));
-        assert_eq!(locate(Path::new("/bin/tool"), &nothing).unwrap(), Path::new("/bin/tool"));
+        assert_eq!(
+            locate(Purpose::Compile, Path::new("./tool"), &nothing).unwrap(),
+            here.join("tool")
+        );
+        assert_eq!(
+            locate(Purpose::Compile, Path::new("bin/tool"), &nothing).unwrap(),
+            here.join("bin/tool")
+        );
+        assert_eq!(
+            locate(Purpose::Compile, Path::new("/bin/tool"), &nothing).unwrap(),
+            Path::new("/bin/tool")
+        );
     }
 
     #[test]
@@ -81,15 +117,18 @@ mod tests {
             // Even root may not execute what nobody may.
             assert!(access(home.path().join("text/tool"), Access::EXEC_OK).is_err());
         }
-        assert_eq!(locate(Path::new("tool"), &shown).unwrap(), home.path().join("first/tool"));
-        let error = locate(Path::new("other"), &shown).unwrap_err();
+        assert_eq!(
+            locate(Purpose::Compile, Path::new("tool"), &shown).unwrap(),
+            home.path().join("first/tool")
+        );
+        let error = locate(Purpose::Compile, Path::new("other"), &shown).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Configuration);
         assert!(error.to_string().contains("in no folder of PATH; install it"), "{error}");
     }
 
     #[test]
     fn a_bare_name_without_a_path_is_refused_with_what_to_do() {
-        let error = locate(Path::new("checkrein"), &nothing).unwrap_err();
+        let error = locate(Purpose::Compile, Path::new("checkrein"), &nothing).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Configuration);
         for words in ["`checkrein`", "PATH", ".environment(", "whole path"] {
             assert!(error.to_string().contains(words), "{error}");

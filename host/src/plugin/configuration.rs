@@ -19,7 +19,7 @@ use super::patterns::Patterns;
 use super::secrets::SecretSource;
 use super::settings::Settings;
 use super::text::{Place, nearest, printable};
-use crate::sandbox::{Access, Limits};
+use crate::sandbox::{Access, Isolation, Limits};
 
 /// The most bytes of a configuration file.
 const MOST: u64 = 1 << 20;
@@ -53,6 +53,9 @@ pub struct Configuration {
     /// Where compiled components are kept.
     #[serde(deserialize_with = "some_path")]
     pub cache_directory: Option<PathBuf>,
+    /// Where the runs of every plugin are: `instance` (when left out) or `process`.
+    #[serde(deserialize_with = "isolation")]
+    pub isolation: Option<Isolation>,
     /// The ceilings of every plugin, in place of the defaults of [`Limits`].
     #[serde(deserialize_with = "table")]
     pub limits: LimitsTable,
@@ -67,6 +70,9 @@ pub struct Configuration {
     /// The compilation of components.
     #[serde(deserialize_with = "table")]
     pub compile: CompileTable,
+    /// Processes for single runs.
+    #[serde(deserialize_with = "table")]
+    pub workers: WorkersTable,
     /// Stops.
     #[serde(deserialize_with = "table")]
     pub stop: StopTable,
@@ -91,6 +97,9 @@ pub struct PluginTable {
     /// The folder of the plugin, or its `plugin.toml`. It goes before every other plugin of that name.
     #[serde(deserialize_with = "some_path")]
     pub path: Option<PathBuf>,
+    /// Where its runs are, in place of what is said for every plugin.
+    #[serde(deserialize_with = "isolation")]
+    pub isolation: Option<Isolation>,
     /// What it is given.
     #[serde(deserialize_with = "table")]
     pub grants: Granted,
@@ -163,6 +172,21 @@ pub struct CompileTable {
     pub jobs: Option<Count>,
     /// Bytes of a component. A larger one is refused before it is read.
     pub component_bytes: Option<Size>,
+}
+
+/// `[workers]`: what the process of one run may use, and how many there are at one time.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct WorkersTable {
+    /// Processes at one time, at most 10,000.
+    #[serde(deserialize_with = "at_most::<_, 10_000>")]
+    pub processes: Option<Count>,
+    /// Memory of one process, in place of what its run may have and 256 MiB.
+    pub memory: Option<Size>,
+    /// Processor time of one process, in place of twice the wall time of its run.
+    pub processor_time: Option<Time>,
+    /// How long one may take to end after a hard stop, before it is killed.
+    pub stop_bound: Option<Time>,
 }
 
 /// `[delegation]`: how much agents may hand to others. What is not said has the host's usual bound.
@@ -360,6 +384,18 @@ impl Configuration {
         }
     }
 
+    /// Where the runs of a plugin are.
+    pub fn isolation(&self, name: &Name) -> Isolation {
+        let own = self.plugins.get(name).and_then(|plugin| plugin.isolation);
+        own.or(self.isolation).unwrap_or_default()
+    }
+
+    /// Whether some plugin shall run in processes of its own.
+    pub fn needs_workers(&self) -> bool {
+        let own = self.plugins.values().map(|plugin| plugin.isolation);
+        own.chain([self.isolation]).any(|isolation| isolation == Some(Isolation::Process))
+    }
+
     fn check(&self) -> Result<(), ConfigurationError> {
         let place = |path: &[&str]| document::locate(&self.source.text, &self.source.file, path);
         if let Some(name) =
@@ -445,6 +481,16 @@ fn at_most<'de, D: Deserializer<'de>, const MOST: u64>(
         0 => Err("0 would let nothing run; leave the key out for the default".to_owned()),
         whole if whole <= MOST => Ok(Some(Count(whole))),
         whole => Err(format!("{whole} is too many; at most {MOST}")),
+    })
+}
+
+fn isolation<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Isolation>, D::Error> {
+    from_text(deserializer, "\"instance\" or \"process\"", |text| {
+        let known = [Isolation::Instance, Isolation::Process];
+        known.into_iter().find(|known| known.as_str() == text).map(Some).ok_or_else(|| {
+            let text = printable(text);
+            format!("`{text}` is no kind of isolation; write \"instance\" or \"process\"")
+        })
     })
 }
 

@@ -1,7 +1,9 @@
 //! What crosses the door when a run hands tasks to children.
 
+use serde::{Deserialize, Serialize};
+
 /// One task for one child.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildTask {
     /// What the child shall do, in words.
     pub goal: String,
@@ -18,7 +20,7 @@ pub struct ChildTask {
 }
 
 /// A batch of tasks.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DelegateRequest {
     /// At least one.
     pub tasks: Vec<ChildTask>,
@@ -30,8 +32,18 @@ pub struct DelegateRequest {
     pub policy: String,
 }
 
+impl DelegateRequest {
+    /// How many tasks it has, in words.
+    pub(super) fn counted(&self) -> String {
+        match self.tasks.len() {
+            1 => "1 task".to_owned(),
+            tasks => format!("{tasks} tasks"),
+        }
+    }
+}
+
 /// What became of one task.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskResult {
     /// Its place in the request, from 0.
     pub task: u32,
@@ -44,7 +56,7 @@ pub struct TaskResult {
 }
 
 /// What became of a request.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DelegateOutcome {
     /// `completed` or `dispatched`.
     pub outcome: String,
@@ -59,7 +71,7 @@ pub struct DelegateOutcome {
 }
 
 /// What a run may hand out.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DelegationCapacity {
     /// The agents that tasks may name, as granted: names, or beginnings of names with a `*`; the own name first.
     pub agents: Vec<String>,
@@ -76,7 +88,7 @@ pub struct DelegationCapacity {
 }
 
 /// How one accepted unit stands.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnitStatus {
     /// Its name.
     pub id: String,

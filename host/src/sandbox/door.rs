@@ -147,6 +147,15 @@ impl Scope {
     }
 }
 
+/// A wait that the work of a run tells of until it is over or given up.
+struct Wait<'a>(&'a Work);
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        self.0.set_activity(None);
+    }
+}
+
 /// About how many bytes of a request make a token.
 const BYTES_PER_TOKEN: u64 = 4;
 
@@ -264,6 +273,29 @@ impl<H: Above> Door<H> {
             scope.observed.store(true, Ordering::Relaxed);
         }
         scope.leave(call, answer)
+    }
+
+    /// A call of a guest in a process of its own that may wait. The door in that process leaves it early for a soft stop;
+    /// here it is dropped when that says so.
+    pub(super) async fn relay<T: Weigh>(
+        &self,
+        call: &'static str,
+        detail: Option<Arc<str>>,
+        bytes: usize,
+        ask: impl FnOnce(&H) -> Waiting<T>,
+    ) -> Answer<T> {
+        let scope = &*self.scope;
+        scope.enter(call, bytes)?;
+        let waiting = ask(&self.host);
+        scope.work.set_activity(Some(Activity { what: call, detail, since: Some(Instant::now()) }));
+        let _wait = Wait(&scope.work);
+        let answer = waiting.await;
+        scope.leave(call, answer)
+    }
+
+    /// What a run in a process of its own can hand out.
+    pub(super) fn purse(&self) -> Purse {
+        Purse::new(Arc::clone(&self.scope.meter))
     }
 
     /// A line for the log.

@@ -17,6 +17,7 @@ use super::reach::Reach;
 use super::sandbox::Shared;
 use super::upward::{Above, PluginHost};
 use super::wasi::{Gate, Places, WasiState};
+use super::worker::Fate;
 use crate::message::Failure;
 use crate::work::{Running, StopKind, Work};
 
@@ -30,9 +31,21 @@ pub struct Run<T> {
     running: Running<Returned<T>>,
     meter: Arc<Meter>,
     heeds: StopKind,
+    /// What became of its process, where it has one of its own.
+    fate: Option<Fate>,
 }
 
 impl<T> Run<T> {
+    /// A run in a process of its own.
+    pub(super) fn apart(
+        running: Running<Returned<T>>,
+        meter: Arc<Meter>,
+        heeds: StopKind,
+        fate: Fate,
+    ) -> Run<T> {
+        Run { running, meter, heeds, fate: Some(fate) }
+    }
+
     /// The name of its work.
     pub fn id(&self) -> crate::ids::WorkId {
         self.running.id()
@@ -43,8 +56,8 @@ impl<T> Run<T> {
     /// # Cancel safety
     ///
     /// Dropping the future stops the run hard.
-    pub async fn ended(self) -> Report<T> {
-        conclude(self.running.ended().await, &self.meter, self.heeds)
+    pub async fn ended(mut self) -> Report<T> {
+        self.wait().await
     }
 
     /// The same for whoever keeps the run, and may want to know by [`try_ended`](Run::try_ended) what became of it when
@@ -54,12 +67,15 @@ impl<T> Run<T> {
     ///
     /// Cancel safe: the run goes on.
     pub(crate) async fn wait(&mut self) -> Report<T> {
-        conclude(self.running.wait().await, &self.meter, self.heeds)
+        let ended = self.running.wait().await;
+        let lost = self.fate.as_ref().and_then(Fate::lost);
+        conclude(ended, &self.meter, self.heeds, lost)
     }
 
     /// What became of the run, if it has ended.
     pub(crate) fn try_ended(&mut self) -> Option<Report<T>> {
-        Some(conclude(self.running.try_ended()?, &self.meter, self.heeds))
+        // What becomes of its process may still be open.
+        Some(conclude(self.running.try_ended()?, &self.meter, self.heeds, None))
     }
 }
 
@@ -83,11 +99,12 @@ impl<H> Start<H> {
     }
 }
 
-/// Starts a run: `call` comes to the one call that it makes, or to the failure that it ends with before there is a
+/// Starts a run, which is counted by `meter`: `call` comes to the one call that it makes, or to the failure that it ends with before there is a
 /// store.
 pub(super) fn start<H, T, C>(
     shared: &Arc<Shared>,
     nudge: Nudge,
+    meter: Arc<Meter>,
     start: Start<H>,
     log: Arc<dyn PluginHost>,
     call: impl Future<Output = Result<C, Failure>> + Send + 'static,
@@ -98,10 +115,7 @@ where
     C: AsyncCall<H, T>,
 {
     let Start { work, limits, reach, host } = start;
-    if let Some(deadline) = limits.wall_time.and_then(|wall| Instant::now().checked_add(wall)) {
-        work.set_deadline(deadline);
-    }
-    let meter = Arc::new(Meter::new(limits));
+    set_deadline(&work, &limits);
     let places = Places::new(&reach.share, &shared.blocking);
     let scope = Scope::new(work.share(), Arc::clone(&meter), log, Arc::clone(shared), places);
     let execution = execute(scope, reach, host, call);
@@ -111,7 +125,14 @@ where
         Arc::clone(&meter) as Arc<dyn crate::work::Gauge>,
         execution,
     );
-    Run { running, meter, heeds: H::HEEDS }
+    Run { running, meter, heeds: H::HEEDS, fate: None }
+}
+
+/// Ends the work of a run with its time.
+pub(super) fn set_deadline(work: &Work, limits: &Limits) {
+    if let Some(deadline) = limits.wall_time.and_then(|wall| Instant::now().checked_add(wall)) {
+        work.set_deadline(deadline);
+    }
 }
 
 /// The one call that a run makes of its component.

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
+
 use super::limits::{LimitKind, Limits, Reached, ReachedCell};
 use crate::work::{BudgetUse, Gauge};
 
@@ -28,6 +30,8 @@ pub(super) struct Meter {
     /// still has the one and lacks the other.
     handed_out: AtomicU64,
     handed_back: AtomicU64,
+    /// Fuel that went to others, less what came back, over the whole run.
+    with_others: AtomicU64,
     door_bytes: AtomicU64,
     log_bytes: AtomicU64,
     model_tokens: AtomicU64,
@@ -40,9 +44,75 @@ pub(super) struct Meter {
     /// Those of them that the guest was refused something for and has got nothing of since. They explain why it then
     /// gives up.
     refused: ReachedCell,
+    /// Of a run in a process of its own: what that process told last of what it counts there.
+    told: Mutex<Tally>,
+    /// Tokens are counted by the side above, which tells how many there are.
+    tokens_are_told: bool,
+}
+
+/// What a run in a process of its own counts there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Tally {
+    /// Fuel that the guest itself has burnt.
+    pub(super) fuel: u64,
+    memory: u64,
+    memory_peak: u64,
+    door_bytes: u64,
+    log_bytes: u64,
+    calls: u64,
 }
 
 impl Meter {
+    /// That of a run in this process, which is a process of its own for it: the side above counts the tokens.
+    pub(super) fn told_of_tokens(limits: Limits) -> Meter {
+        Meter { tokens_are_told: true, ..Meter::new(limits) }
+    }
+
+    /// How many tokens the side above has counted.
+    pub(super) fn tell_tokens(&self, tokens: u64) {
+        self.model_tokens.store(tokens, Ordering::Relaxed);
+    }
+
+    /// How many tokens were used.
+    pub(super) fn tokens(&self) -> u64 {
+        self.model_tokens.load(Ordering::Relaxed)
+    }
+
+    /// What is counted here.
+    pub(super) fn tally(&self) -> Tally {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Tally {
+            fuel: read(&self.fuel).saturating_sub(read(&self.with_others)),
+            memory: read(&self.memory),
+            memory_peak: read(&self.memory_peak),
+            door_bytes: read(&self.door_bytes),
+            log_bytes: read(&self.log_bytes),
+            calls: read(&self.calls),
+        }
+    }
+
+    /// Takes what the process of the run has counted. No figure goes back, whatever it says.
+    pub(super) fn tell(&self, tally: Tally) -> Result<(), LimitKind> {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        self.fuel.fetch_add(tally.fuel.saturating_sub(told.fuel), Ordering::Relaxed);
+        *told = Tally {
+            fuel: told.fuel.max(tally.fuel),
+            memory: tally.memory,
+            memory_peak: told.memory_peak.max(tally.memory_peak),
+            door_bytes: told.door_bytes.max(tally.door_bytes),
+            log_bytes: told.log_bytes.max(tally.log_bytes),
+            calls: told.calls.max(tally.calls),
+        };
+        let used = self.fuel.load(Ordering::Relaxed);
+        let over = self.limits.fuel.is_some_and(|limit| used > limit);
+        if over { Err(LimitKind::Fuel) } else { Ok(()) }
+    }
+
+    fn told(&self) -> Tally {
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn new(limits: Limits) -> Meter {
         Meter {
             limits,
@@ -53,6 +123,7 @@ impl Meter {
             fuel: AtomicU64::new(0),
             handed_out: AtomicU64::new(0),
             handed_back: AtomicU64::new(0),
+            with_others: AtomicU64::new(0),
             door_bytes: AtomicU64::new(0),
             log_bytes: AtomicU64::new(0),
             model_tokens: AtomicU64::new(0),
@@ -61,6 +132,8 @@ impl Meter {
             last_call: Mutex::default(),
             reached: ReachedCell::default(),
             refused: ReachedCell::default(),
+            told: Mutex::default(),
+            tokens_are_told: false,
         }
     }
 
@@ -118,7 +191,9 @@ impl Meter {
 
     /// Adds what a model request used. What was used is used: it counts also where it goes over the limit.
     pub(super) fn charge_tokens(&self, tokens: u64) {
-        self.model_tokens.fetch_add(tokens, Ordering::Relaxed);
+        if !self.tokens_are_told {
+            self.model_tokens.fetch_add(tokens, Ordering::Relaxed);
+        }
     }
 
     /// How many tokens are left; none where there is no bound.
@@ -149,6 +224,7 @@ impl Meter {
     pub(super) fn hand_out_fuel(&self, fuel: u64) {
         self.fuel.fetch_add(fuel, Ordering::Relaxed);
         self.handed_out.fetch_add(fuel, Ordering::Relaxed);
+        self.with_others.fetch_add(fuel, Ordering::Relaxed);
     }
 
     /// Fuel that others left over.
@@ -156,6 +232,7 @@ impl Meter {
         let less = |used: u64| Some(used.saturating_sub(fuel));
         // Between two looks at the store the counter may be behind. It is right again at the next.
         let _ = self.fuel.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        let _ = self.with_others.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         self.handed_back.fetch_add(fuel, Ordering::Relaxed);
     }
 
@@ -175,6 +252,20 @@ impl Meter {
         }
     }
 
+    /// What a guest in another process does, as that tells. What it does there is shown by its name where it has one here.
+    pub(super) fn does(&self, what: &str) {
+        match what {
+            "computing" => self.enters_guest(),
+            "starting" => {}
+            _ => {
+                let mut known = super::wasi::INTERFACES.into_iter().chain(["run.sleep"]);
+                let known = known.find(|known| *known == what).unwrap_or("a call in its process");
+                *self.last_call.lock().unwrap_or_else(PoisonError::into_inner) = known;
+                self.place.store(IN_HOST, Ordering::Relaxed);
+            }
+        }
+    }
+
     pub(super) fn doing_now(&self) -> &'static str {
         match self.place.load(Ordering::Relaxed) {
             STARTING => "starting",
@@ -190,12 +281,16 @@ impl Meter {
         let wall =
             self.limits.wall_time.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
         let budget = |kind: LimitKind, used, limit| BudgetUse { name: kind.as_str(), used, limit };
+        let told = self.told();
+        let (memory, door) = (&self.memory, read(&self.door_bytes).max(told.door_bytes));
+        let (memory, log) =
+            (read(memory).max(told.memory), read(&self.log_bytes).max(told.log_bytes));
         vec![
             budget(LimitKind::WallTime, elapsed, wall),
             budget(LimitKind::Fuel, read(&self.fuel), self.limits.fuel),
-            budget(LimitKind::Memory, read(&self.memory), Some(self.limits.memory)),
-            budget(LimitKind::DoorBytes, read(&self.door_bytes), Some(self.limits.door_bytes)),
-            budget(LimitKind::LogBytes, read(&self.log_bytes), Some(self.limits.log_bytes)),
+            budget(LimitKind::Memory, memory, Some(self.limits.memory)),
+            budget(LimitKind::DoorBytes, door, Some(self.limits.door_bytes)),
+            budget(LimitKind::LogBytes, log, Some(self.limits.log_bytes)),
             budget(LimitKind::ModelTokens, read(&self.model_tokens), self.limits.model_tokens),
         ]
     }
@@ -203,14 +298,15 @@ impl Meter {
     /// What the run used in all.
     pub(super) fn used(&self) -> Used {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let told = self.told();
         Used {
             wall_time: self.started.elapsed(),
             fuel: self.limits.fuel.map(|_| read(&self.fuel)),
-            memory_peak: read(&self.memory_peak),
-            door_bytes: read(&self.door_bytes),
-            log_bytes: read(&self.log_bytes),
+            memory_peak: read(&self.memory_peak).max(told.memory_peak),
+            door_bytes: read(&self.door_bytes).max(told.door_bytes),
+            log_bytes: read(&self.log_bytes).max(told.log_bytes),
             model_tokens: read(&self.model_tokens),
-            calls: read(&self.calls),
+            calls: read(&self.calls).max(told.calls),
         }
     }
 

@@ -9,6 +9,7 @@
 //! 2. Every host call looks at the stop before anything else, WASI calls included.
 //! 3. A limit that is reached is named: by the outcome when it ended the run, and by the report in every case.
 //! 4. A guest that breaks off ends its own run and nothing else.
+//! 5. Where a run is, in this process or in one of its own, is a property of its code: who starts it need not know.
 //!
 //! Not here: what a session, a model or a tool name is. Those are asked for upward, through [`AgentHost`] and
 //! [`ToolHost`].
@@ -31,6 +32,7 @@ mod sandbox;
 mod upward;
 mod wasi;
 mod weigh;
+mod worker;
 
 pub use compile::*;
 pub use delegate::{
@@ -48,3 +50,4 @@ pub use reach::{Access, Addresses, Directory, Endpoint, Reach, Share};
 pub use sandbox::{AgentCode, CodeError, Sandbox, SandboxError, SandboxSettings, ToolCode};
 pub use upward::{AgentHost, PluginHost, Task, ToolHost, Waiting};
 pub use wasi::Names;
+pub use worker::{Isolation, WorkerSettings, worker_main};

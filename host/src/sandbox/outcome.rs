@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::limits::{LimitKind, Reached};
 use super::meter::{Meter, Used};
 use crate::message::{Failure, FailureCode};
@@ -45,11 +47,14 @@ pub enum Outcome<T> {
     NotStarted(String),
     /// The host's own code failed in it. A defect of the host or of an embedder, kept to this run.
     HostPanicked(String),
+    /// It ran in a process of its own, which ended without a word about the end of the run. The words say how the
+    /// process ended.
+    Unknown(String),
 }
 
 impl<T> Outcome<T> {
     /// The name that stands in events, transcripts and results: `completed`, `failed`, `interrupted`, `limit`,
-    /// `trapped` or `refused`.
+    /// `trapped`, `refused` or `unknown`.
     pub fn status(&self) -> &'static str {
         match self {
             Outcome::Completed(_) => "completed",
@@ -58,6 +63,7 @@ impl<T> Outcome<T> {
             Outcome::Limit(_) => "limit",
             Outcome::Trapped(_) | Outcome::HostPanicked(_) => "trapped",
             Outcome::NoPlace | Outcome::NotStarted(_) => "refused",
+            Outcome::Unknown(_) => "unknown",
         }
     }
 
@@ -76,6 +82,7 @@ impl<T> Outcome<T> {
             }
             Outcome::NotStarted(reason) => Some(format!("it was not started: {reason}")),
             Outcome::HostPanicked(words) => Some(format!("the host failed in this run: {words}")),
+            Outcome::Unknown(words) => Some(format!("nobody knows how it ended: {words}")),
         }
     }
 
@@ -92,12 +99,13 @@ impl<T> Outcome<T> {
             Outcome::NoPlace => Outcome::NoPlace,
             Outcome::NotStarted(reason) => Outcome::NotStarted(reason),
             Outcome::HostPanicked(words) => Outcome::HostPanicked(words),
+            Outcome::Unknown(words) => Outcome::Unknown(words),
         }
     }
 }
 
 /// How a guest broke off.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trapped {
     /// The cause in the engine's words.
     pub cause: String,
@@ -130,13 +138,27 @@ pub(super) enum Ends {
     /// The code of an embedder panicked in a place from which the run can still be ended in order.
     #[error("{0} panicked")]
     Panicked(String),
+    /// The guest broke off in its process.
+    #[error("{0}")]
+    Trapped(Trapped),
+    /// There is no place for one more process.
+    #[error("there is no place for it")]
+    NoPlace,
+    /// The host's own code failed in the process of the run.
+    #[error("{0}")]
+    Failed(String),
+    /// Its process ended, or was ended, without a word about the end of the run.
+    #[error("{0}")]
+    Lost(String),
 }
 
-/// From what the slot and the engine say to what became of the run.
+/// From what the slot and the engine say to what became of the run. `lost` says how the process ended of a run in a
+/// process of its own that had begun and left no word about its end.
 pub(super) fn conclude<T>(
     ended: Ended<wasmtime::Result<Result<T, Failure>>>,
     meter: &Meter,
     heeds: StopKind,
+    lost: Option<String>,
 ) -> Report<T> {
     let Ended { ending, stop, soft, expired } = ended;
     let stop = stop.filter(|stop| stop.kind() >= heeds);
@@ -149,6 +171,16 @@ pub(super) fn conclude<T>(
         (Some(stop), Ending::Returned(Ok(Ok(value)))) => {
             Outcome::Interrupted { stop, said: Some(value) }
         }
+        // Rule M4: whether it was interrupted is what its process did not say any more.
+        (Some(_), Ending::Returned(Err(error))) if is_lost(&error) => explain(&error, meter),
+        (Some(stop), Ending::Cut) => match lost {
+            Some(words) => Outcome::Unknown(format!(
+                "{words} (stopped by {}: {})",
+                stop.issuer(),
+                stop.message()
+            )),
+            None => Outcome::Interrupted { stop, said: None },
+        },
         (Some(stop), _) => Outcome::Interrupted { stop, said: None },
         (None, Ending::Returned(Ok(Ok(value)))) => Outcome::Completed(value),
         (None, Ending::Returned(Ok(Err(failure)))) => Outcome::Failed(attribute(failure, meter)),
@@ -167,7 +199,8 @@ pub(super) fn conclude<T>(
         | Outcome::Trapped(_)
         | Outcome::NoPlace
         | Outcome::NotStarted(_)
-        | Outcome::HostPanicked(_) => meter.reached(),
+        | Outcome::HostPanicked(_)
+        | Outcome::Unknown(_) => meter.reached(),
     };
     Report { outcome, used: meter.used(), reached }
 }
@@ -185,11 +218,19 @@ fn attribute(failure: Failure, meter: &Meter) -> Failure {
     Failure { code, message }
 }
 
+fn is_lost(error: &wasmtime::Error) -> bool {
+    matches!(error.downcast_ref::<Ends>(), Some(Ends::Lost(_)))
+}
+
 fn explain<T>(error: &wasmtime::Error, meter: &Meter) -> Outcome<T> {
     match error.downcast_ref::<Ends>() {
         Some(Ends::Limit(kind)) => return Outcome::Limit(*kind),
         Some(Ends::NotStarted(reason)) => return Outcome::NotStarted(reason.clone()),
         Some(Ends::Panicked(who)) => return Outcome::HostPanicked(format!("{who} panicked")),
+        Some(Ends::Trapped(trapped)) => return Outcome::Trapped(trapped.clone()),
+        Some(Ends::Failed(words)) => return Outcome::HostPanicked(words.clone()),
+        Some(Ends::NoPlace) => return Outcome::NoPlace,
+        Some(Ends::Lost(words)) => return Outcome::Unknown(words.clone()),
         Some(Ends::Stopped) | None => {}
     }
     if error.downcast_ref::<wasmtime::PoolConcurrencyLimitError>().is_some() {

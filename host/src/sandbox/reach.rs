@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
 /// What one run can reach. The default reaches nothing.
@@ -43,7 +44,7 @@ impl PartialEq for Share {
 impl Eq for Share {}
 
 /// A directory of the host, and the name under which a guest finds it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Directory {
     /// The absolute guest path, such as `/work`.
     pub mount: String,
@@ -54,7 +55,7 @@ pub struct Directory {
 }
 
 /// What may be done in a directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Access {
     /// Files can be listed and read.
     Read,
@@ -63,7 +64,7 @@ pub enum Access {
 }
 
 /// A host and port that may be connected to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     /// A host name, an address, `*.example.org` for all names below one, or `*` for every host.
     pub host: String,
@@ -74,7 +75,7 @@ pub struct Endpoint {
 }
 
 /// Which addresses a granted name may resolve to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Addresses {
     /// Only addresses of the public internet.
     Public,

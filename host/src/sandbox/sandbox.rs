@@ -13,13 +13,15 @@ use wasmtime::{Engine, Store};
 
 use super::abi::v0_1::{self, AgentPre, ToolPre};
 use super::compile::{LoadError, Loader};
-use super::engine::{EngineError, Engines, Metering, PoolUse};
+use super::engine::{CodeKey, CodeSettings, EngineError, Engines, Metering, PoolUse};
 use super::guest::{AgentGuest, Guest, ToolGuest};
 use super::instance::{self, AsyncCall, Returned, Run, Start};
 use super::limits::Limits;
+use super::meter::Meter;
 use super::reach::Share;
 use super::upward::{Above, AgentHost, ForAgent, ForTool, PluginHost, ToolHost};
 use super::wasi::{self, Names, Outside};
+use super::worker::{self, Errand, Isolation, WorkerSettings, Workers};
 use crate::message::{Failure, ToolSpec};
 use crate::work::{Executor, Tree, Work};
 
@@ -39,6 +41,8 @@ pub(super) struct Shared {
     pub(super) blocking: Arc<Semaphore>,
     /// How many of those places one share has.
     part: usize,
+    /// None where no run can have a process of its own.
+    workers: Option<Arc<Workers>>,
     /// Counts the ticks by which guests that compute change places.
     pub(super) ticks: Arc<AtomicU64>,
 }
@@ -54,6 +58,8 @@ pub struct SandboxSettings {
     pub names: Option<Arc<dyn Names>>,
     /// Certificates, in DER, that guests' connections trust beside the roots that browsers trust.
     pub roots: Vec<Vec<u8>>,
+    /// Where processes for single runs come from; none where no run can have one.
+    pub workers: Option<WorkerSettings>,
 }
 
 impl fmt::Debug for SandboxSettings {
@@ -62,6 +68,7 @@ impl fmt::Debug for SandboxSettings {
             .field("threads", &self.threads)
             .field("blocking_calls", &self.blocking_calls)
             .field("roots", &self.roots.len())
+            .field("workers", &self.workers)
             .finish_non_exhaustive()
     }
 }
@@ -69,7 +76,13 @@ impl fmt::Debug for SandboxSettings {
 impl Default for SandboxSettings {
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(2, usize::from);
-        SandboxSettings { threads, blocking_calls: 64, names: None, roots: Vec::new() }
+        SandboxSettings {
+            threads,
+            blocking_calls: 64,
+            names: None,
+            roots: Vec::new(),
+            workers: None,
+        }
     }
 }
 
@@ -107,8 +120,20 @@ impl Sandbox {
         let outside = Arc::new(outside);
         let places = settings.blocking_calls.min(Semaphore::MAX_PERMITS);
         let (blocking, part) = (Arc::new(Semaphore::new(places)), places.div_ceil(2));
+        let workers = settings.workers.clone().map(|workers| {
+            Arc::new(Workers::new(workers, settings.names.clone(), settings.roots.clone()))
+        });
         Ok(Sandbox {
-            shared: Arc::new(Shared { executor, engines, loader, outside, blocking, part, ticks }),
+            shared: Arc::new(Shared {
+                executor,
+                engines,
+                loader,
+                outside,
+                blocking,
+                part,
+                workers,
+                ticks,
+            }),
         })
     }
 
@@ -118,55 +143,115 @@ impl Sandbox {
     }
 
     /// Makes an agent ready to run: compiles it if need be, as work below `owner`, checks its imports and exports, links
-    /// it once.
+    /// it once. `isolation` says where its runs will be.
     ///
     /// # Errors
     ///
-    /// [`CodeError`] when it is no component, cannot be compiled, or does not fit the world `agent`.
+    /// [`CodeError`] when it is no component, cannot be compiled, or does not fit the world `agent`, and where there are
+    /// no workers that it could run in.
     pub async fn load_agent(
         &self,
         owner: &Work,
         bytes: Arc<[u8]>,
         limits: &Limits,
+        isolation: Isolation,
     ) -> Result<AgentCode, CodeError> {
         let (component, metering) = self.compiled(owner, bytes, limits).await?;
-        let mut linker: Linker<AgentGuest> = Linker::new(self.engine(metering)?);
-        wasi::add_to_linker(&mut linker).map_err(|error| CodeError::linker(&error))?;
-        v0_1::link_agent(&mut linker).map_err(|error| CodeError::linker(&error))?;
-        let pre = linker
-            .instantiate_pre(&component)
-            .and_then(AgentPre::new)
-            .map_err(|error| CodeError::world("agent", &error))?;
-        Ok(AgentCode { pre, metering })
+        let code = self.link_agent(&component, metering)?;
+        Ok(AgentCode { apart: self.apart(&component, metering, isolation)?, ..code })
     }
 
-    /// Makes a tool component ready to be called; compiling it is work below `owner`.
+    /// Makes a tool component ready to be called; compiling it is work below `owner`. `isolation` says where its calls
+    /// will be.
     ///
     /// # Errors
     ///
-    /// [`CodeError`] when it is no component, cannot be compiled, or does not fit the world `tool`.
+    /// [`CodeError`] when it is no component, cannot be compiled, or does not fit the world `tool`, and where there are no
+    /// workers that it could run in.
     pub async fn load_tool(
         &self,
         owner: &Work,
         bytes: Arc<[u8]>,
         limits: &Limits,
+        isolation: Isolation,
     ) -> Result<ToolCode, CodeError> {
         let (component, metering) = self.compiled(owner, bytes, limits).await?;
+        let code = self.link_tool(&component, metering)?;
+        Ok(ToolCode { apart: self.apart(&component, metering, isolation)?, ..code })
+    }
+
+    pub(super) fn link_agent(
+        &self,
+        component: &Component,
+        metering: Metering,
+    ) -> Result<AgentCode, CodeError> {
+        let mut linker: Linker<AgentGuest> = Linker::new(self.engine(metering)?);
+        wasi::add_to_linker(&mut linker).map_err(|error| CodeError::linker(&error))?;
+        v0_1::link_agent(&mut linker).map_err(|error| CodeError::linker(&error))?;
+        let pre = linker
+            .instantiate_pre(component)
+            .and_then(AgentPre::new)
+            .map_err(|error| CodeError::world("agent", &error))?;
+        Ok(AgentCode { pre, metering, apart: None })
+    }
+
+    pub(super) fn link_tool(
+        &self,
+        component: &Component,
+        metering: Metering,
+    ) -> Result<ToolCode, CodeError> {
         let mut linker: Linker<ToolGuest> = Linker::new(self.engine(metering)?);
         wasi::add_to_linker(&mut linker).map_err(|error| CodeError::linker(&error))?;
         v0_1::link_tool(&mut linker).map_err(|error| CodeError::linker(&error))?;
         let pre = linker
-            .instantiate_pre(&component)
+            .instantiate_pre(component)
             .and_then(ToolPre::new)
             .map_err(|error| CodeError::world("tool", &error))?;
-        Ok(ToolCode { pre, metering })
+        Ok(ToolCode { pre, metering, apart: None })
+    }
+
+    /// The code in the form in which a worker is sent it.
+    fn apart(
+        &self,
+        component: &Component,
+        metering: Metering,
+        isolation: Isolation,
+    ) -> Result<Option<Apart>, CodeError> {
+        if isolation == Isolation::Instance {
+            return Ok(None);
+        }
+        let workers = self.shared.workers.as_ref().ok_or(CodeError::NoWorkers)?;
+        let image =
+            component.serialize().map_err(|error| CodeError::Image(format!("{error:#}")))?;
+        Ok(Some(Apart {
+            image: image.into(),
+            settings: self.shared.engines.code_settings(metering),
+            key: self.shared.engines.code_key(metering)?,
+            workers: Arc::clone(workers),
+        }))
     }
 
     /// Starts an agent.
     pub fn run_agent(&self, code: &AgentCode, start: Start<Arc<dyn AgentHost>>) -> Run<String> {
+        let start = counted(code.metering, start);
+        if let Some(apart) = &code.apart {
+            let (log, task) = (Arc::clone(&start.host) as Arc<dyn PluginHost>, start.host.task());
+            let errand = ready(Ok(Errand::Run(task)));
+            return worker::start(&self.shared, apart, start.above(ForAgent), log, errand);
+        }
+        self.run_agent_on(Arc::new(Meter::new(start.limits.clone())), code, start)
+    }
+
+    /// Starts an agent here, counted by that meter.
+    pub(super) fn run_agent_on(
+        &self,
+        meter: Arc<Meter>,
+        code: &AgentCode,
+        start: Start<Arc<dyn AgentHost>>,
+    ) -> Run<String> {
         let log = Arc::clone(&start.host) as Arc<dyn PluginHost>;
         let call = ready(Ok(RunAgent(code.pre.clone())));
-        self.start(code.metering, start.above(ForAgent), log, call)
+        self.start(code.metering, meter, start.above(ForAgent), log, call)
     }
 
     /// Asks a tool component which tools it has.
@@ -175,9 +260,25 @@ impl Sandbox {
         code: &ToolCode,
         start: Start<Arc<dyn ToolHost>>,
     ) -> Run<Vec<ToolSpec>> {
+        let start = counted(code.metering, start);
+        if let Some(apart) = &code.apart {
+            let log = Arc::clone(&start.host) as Arc<dyn PluginHost>;
+            let errand = ready(Ok(Errand::Describe));
+            return worker::start(&self.shared, apart, start.above(ForTool), log, errand);
+        }
+        self.describe_tools_on(Arc::new(Meter::new(start.limits.clone())), code, start)
+    }
+
+    /// Asks a tool component here, counted by that meter.
+    pub(super) fn describe_tools_on(
+        &self,
+        meter: Arc<Meter>,
+        code: &ToolCode,
+        start: Start<Arc<dyn ToolHost>>,
+    ) -> Run<Vec<ToolSpec>> {
         let log = Arc::clone(&start.host) as Arc<dyn PluginHost>;
         let call = ready(Ok(Describe(code.pre.clone())));
-        self.start(code.metering, start.above(ForTool), log, call)
+        self.start(code.metering, meter, start.above(ForTool), log, call)
     }
 
     /// Calls one tool. Its arguments are awaited in the run itself, which their failure ends before the component is
@@ -189,10 +290,31 @@ impl Sandbox {
         name: Arc<str>,
         arguments: impl Future<Output = Result<String, Failure>> + Send + 'static,
     ) -> Run<String> {
+        let start = counted(code.metering, start);
+        if let Some(apart) = &code.apart {
+            let log = Arc::clone(&start.host) as Arc<dyn PluginHost>;
+            let errand = async move {
+                let arguments = arguments.await?;
+                Ok(Errand::Call { name: name.to_string(), arguments })
+            };
+            return worker::start(&self.shared, apart, start.above(ForTool), log, errand);
+        }
+        self.call_tool_on(Arc::new(Meter::new(start.limits.clone())), code, start, name, arguments)
+    }
+
+    /// Calls one tool here, counted by that meter.
+    pub(super) fn call_tool_on(
+        &self,
+        meter: Arc<Meter>,
+        code: &ToolCode,
+        start: Start<Arc<dyn ToolHost>>,
+        name: Arc<str>,
+        arguments: impl Future<Output = Result<String, Failure>> + Send + 'static,
+    ) -> Run<String> {
         let log = Arc::clone(&start.host) as Arc<dyn PluginHost>;
         let pre = code.pre.clone();
         let call = async move { Ok(CallTool { pre, name, arguments: arguments.await? }) };
-        self.start(code.metering, start.above(ForTool), log, call)
+        self.start(code.metering, meter, start.above(ForTool), log, call)
     }
 
     /// The runtime for everything that is not a guest.
@@ -213,7 +335,8 @@ impl Sandbox {
     fn start<H, T, C>(
         &self,
         metering: Metering,
-        mut start: Start<H>,
+        meter: Arc<Meter>,
+        start: Start<H>,
         log: Arc<dyn PluginHost>,
         call: impl Future<Output = Result<C, Failure>> + Send + 'static,
     ) -> Run<T>
@@ -222,12 +345,8 @@ impl Sandbox {
         T: instance::Output,
         C: AsyncCall<H, T>,
     {
-        // Code that counts has to be given something to count.
-        if metering == Metering::Fuel {
-            start.limits.fuel.get_or_insert(u64::MAX);
-        }
         let nudge = Arc::clone(self.shared.engines.nudge(metering));
-        instance::start(&self.shared, nudge, start, log, call)
+        instance::start(&self.shared, nudge, meter, start, log, call)
     }
 
     async fn compiled(
@@ -251,11 +370,35 @@ impl fmt::Debug for Sandbox {
     }
 }
 
+/// Code that counts has to be given something to count.
+fn counted<H>(metering: Metering, mut start: Start<H>) -> Start<H> {
+    if metering == Metering::Fuel {
+        start.limits.fuel.get_or_insert(u64::MAX);
+    }
+    start
+}
+
+/// Code whose runs have a process of their own, as that is sent it.
+#[derive(Clone)]
+pub(super) struct Apart {
+    pub(super) image: Arc<[u8]>,
+    pub(super) settings: CodeSettings,
+    pub(super) key: CodeKey,
+    pub(super) workers: Arc<Workers>,
+}
+
+/// Where the runs of that code are.
+fn isolation(apart: Option<&Apart>) -> Isolation {
+    if apart.is_some() { Isolation::Process } else { Isolation::Instance }
+}
+
 /// An agent that is ready to run.
 #[derive(Clone)]
 pub struct AgentCode {
     pre: AgentPre<AgentGuest>,
     metering: Metering,
+    /// None where its runs are in this process.
+    apart: Option<Apart>,
 }
 
 impl AgentCode {
@@ -267,7 +410,10 @@ impl AgentCode {
 
 impl fmt::Debug for AgentCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AgentCode").field("metering", &self.metering).finish_non_exhaustive()
+        f.debug_struct("AgentCode")
+            .field("metering", &self.metering)
+            .field("isolation", &isolation(self.apart.as_ref()))
+            .finish_non_exhaustive()
     }
 }
 
@@ -276,11 +422,16 @@ impl fmt::Debug for AgentCode {
 pub struct ToolCode {
     pre: ToolPre<ToolGuest>,
     metering: Metering,
+    /// None where its calls are in this process.
+    apart: Option<Apart>,
 }
 
 impl fmt::Debug for ToolCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ToolCode").field("metering", &self.metering).finish_non_exhaustive()
+        f.debug_struct("ToolCode")
+            .field("metering", &self.metering)
+            .field("isolation", &isolation(self.apart.as_ref()))
+            .finish_non_exhaustive()
     }
 }
 
@@ -355,6 +506,15 @@ pub enum CodeError {
         /// Which import or export.
         reason: String,
     },
+    /// Its runs shall have processes of their own, and there is no program for them.
+    #[error(
+        "it shall run in a process of its own, and this host has no program for that: name one with \
+         `HostBuilder::workers`"
+    )]
+    NoWorkers,
+    /// Its code cannot be sent to a process.
+    #[error("its code cannot be sent to a process of its own: {0}")]
+    Image(String),
     /// The host's own interfaces could not be offered.
     #[error("the interfaces of the host could not be linked: {0}")]
     Linker(String),

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 
 use super::delegate::{DelegateOutcome, DelegateRequest, DelegationCapacity, UnitStatus};
 use super::purse::Purse;
@@ -50,7 +51,7 @@ impl Above for ForTool {
 }
 
 /// What a run was asked to do.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {
     /// The run's name.
     pub run_id: String,

@@ -1,6 +1,8 @@
 //! How many bytes a value has when it crosses the door.
 
-use super::delegate::{DelegateOutcome, DelegationCapacity, TaskResult, UnitStatus};
+use super::delegate::{
+    ChildTask, DelegateOutcome, DelegateRequest, DelegationCapacity, TaskResult, UnitStatus,
+};
 use crate::message::{Message, ToolCall, ToolResult, ToolSpec};
 use crate::model::Response;
 
@@ -75,6 +77,24 @@ impl Weigh for ToolSpec {
             + self.description.len()
             + self.parameters.len()
             + self.hints.weight()
+    }
+}
+
+impl Weigh for DelegateRequest {
+    fn weight(&self) -> usize {
+        self.tasks.iter().map(Weigh::weight).sum()
+    }
+}
+
+impl Weigh for ChildTask {
+    fn weight(&self) -> usize {
+        self.goal.len()
+            + self.input.len()
+            + self.agent.weight()
+            + self.tools.weight()
+            + self.limits.iter().map(|(name, _)| FRAME + name.len()).sum::<usize>()
+            + self.group.weight()
+            + FRAME
     }
 }
 

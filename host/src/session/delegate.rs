@@ -605,7 +605,7 @@ impl Call {
         let cut = match &report.outcome {
             Outcome::Interrupted { stop, .. } => stop.kind() == StopKind::Hard,
             Outcome::Limit(kind) => *kind == LimitKind::WallTime,
-            Outcome::HostPanicked(_) => true,
+            Outcome::HostPanicked(_) | Outcome::Unknown(_) => true,
             Outcome::Completed(())
             | Outcome::Failed(_)
             | Outcome::Trapped(_)
@@ -659,6 +659,7 @@ fn task_outcome(task: u32, report: RunReport) -> TaskOutcome {
         Outcome::Failed(_) | Outcome::NoPlace => (ChildStatus::Failed, detail),
         Outcome::Limit(kind) => (ChildStatus::Limit { which: kind.as_str().to_owned() }, detail),
         Outcome::Trapped(_) | Outcome::HostPanicked(_) => (ChildStatus::Trapped, detail),
+        Outcome::Unknown(_) => (ChildStatus::Unknown, detail),
         // Why is for the operator to know, and stands in the events.
         Outcome::NotStarted(_) => {
             (ChildStatus::Failed, Some("the host could not start it".to_owned()))

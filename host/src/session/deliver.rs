@@ -59,7 +59,8 @@ pub(super) async fn deliver(shared: Arc<Shared>) {
             | Outcome::Limit(_)
             | Outcome::Trapped(_)
             // Acknowledged with the end of the turn, in one.
-            | Outcome::HostPanicked(_) => {}
+            | Outcome::HostPanicked(_)
+            | Outcome::Unknown(_) => {}
         }
     }
 }

@@ -128,7 +128,8 @@ impl RunReport {
             | Outcome::Trapped(_)
             | Outcome::NoPlace
             | Outcome::NotStarted(_)
-            | Outcome::HostPanicked(_)) => (outcome.map(|_| ()), record.said()),
+            | Outcome::HostPanicked(_)
+            | Outcome::Unknown(_)) => (outcome.map(|_| ()), record.said()),
         };
         RunReport { outcome, output, tools, used, reached }
     }

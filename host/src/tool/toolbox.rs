@@ -95,7 +95,8 @@ impl Toolbox {
             | Outcome::Trapped(_)
             | Outcome::NoPlace
             | Outcome::NotStarted(_)
-            | Outcome::HostPanicked(_)) => {
+            | Outcome::HostPanicked(_)
+            | Outcome::Unknown(_)) => {
                 let detail = other.detail().unwrap_or_default();
                 return Err(ToolError::Silent { plugin: name.to_string(), detail });
             }
@@ -342,7 +343,9 @@ fn answer(report: Report<String>) -> Answer {
             tracing::warn!(reason, "a tool was not started");
             ("error", "the tool could not be started; the operator's log says why".to_owned())
         }
-        Outcome::Trapped(_) | Outcome::HostPanicked(_) => ("trapped", detail.unwrap_or_default()),
+        Outcome::Trapped(_) | Outcome::HostPanicked(_) | Outcome::Unknown(_) => {
+            ("trapped", detail.unwrap_or_default())
+        }
     }
 }
 

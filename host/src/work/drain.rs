@@ -56,7 +56,8 @@ impl Work {
 }
 
 impl Work {
-    /// Waits until nothing is below this node but calls that cannot be interrupted. It stops nothing.
+    /// Waits until nothing is below this node but calls that cannot be interrupted, and processes in which work runs that
+    /// goes on. It stops nothing.
     ///
     /// # Cancel safety
     ///
@@ -67,7 +68,7 @@ impl Work {
             left.as_mut().enable();
             if lock(&self.shared.state)
                 .executions_below(self.id())
-                .all(|node| node.kind == Kind::Blocking)
+                .all(|node| matches!(node.kind, Kind::Blocking | Kind::Worker))
             {
                 return;
             }

@@ -68,6 +68,8 @@ impl Carries for () {
 pub(super) struct Reached<X> {
     pub(super) extra: X,
     pub(super) kind: StopKind,
+    /// It is a piece of work of its own. The process of a run that is reached with it is not.
+    pub(super) counts: bool,
 }
 
 /// What moving nodes changed.
@@ -263,7 +265,8 @@ impl<X: Carries> State<X> {
                 }
                 node.extra.carry(stop);
                 changed_top |= node.id == top;
-                reached.push(Reached { extra: node.extra.clone(), kind: stop.kind() });
+                let counts = node.kind != Kind::Worker || node.id == top;
+                reached.push(Reached { extra: node.extra.clone(), kind: stop.kind(), counts });
             }
             // What does not change has it already, and then everything below has it too.
             at = if changes { self.after(top, place) } else { self.beyond(top, place) };

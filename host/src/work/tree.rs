@@ -171,8 +171,8 @@ impl Tree {
         self.shared.root
     }
 
-    /// Stops a piece of work and everything below it. Returns how many nodes it changed; 0 for work that
-    /// carries such a stop already.
+    /// Stops a piece of work and everything below it. Returns how many nodes it changed, a run and its process as one; 0
+    /// for work that carries such a stop already.
     ///
     /// # Errors
     ///
@@ -288,7 +288,7 @@ impl Shared {
     /// Wakes who waits for the stop, and ends what a hard stop reached: the first few bodies here and now; the
     /// rest, and those on a processor, are the warden's. Not under the lock.
     fn pass_on(&self, reached: Vec<Reached<Extra>>, stop: &Stop) -> usize {
-        let count = reached.len();
+        let count = reached.iter().filter(|node| node.counts).count();
         let mut first = wake(reached);
         let rest = first.split_off(first.len().min(CUT_BY_THE_STOPPER));
         self.alarm.pursue(rest);

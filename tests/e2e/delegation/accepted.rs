@@ -43,7 +43,7 @@ fn ended(session: &Session) -> usize {
 /// without reaching it; the session-level stop returns 1 and is hard; the child is not closed before it has ended; the
 /// completion bears the dispatched id and says `interrupted`; it was closed once.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_accepted_unit_keeps_its_owner() -> Result {
+pub(crate) async fn an_accepted_unit_keeps_its_owner() -> Result {
     let host = with_agent().build()?;
     let session = polled(&host).await?;
     host.places().linger("run");
@@ -99,7 +99,7 @@ async fn a_session_without_background_work_has_nothing_to_stop() -> Result {
 
 /// Rule S8: a person's Stop reaches the turn and everything in the background, and partial results come back.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_persons_stop_reaches_the_turn_and_the_background() -> Result {
+pub(crate) async fn a_persons_stop_reaches_the_turn_and_the_background() -> Result {
     let host = with_agent().build()?;
     let session = polled(&host).await?;
     let turn =
@@ -124,7 +124,7 @@ async fn a_persons_stop_reaches_the_turn_and_the_background() -> Result {
 
 /// The stop of one child by its node, and of one unit by its name, reach that one and no other.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_child_and_one_unit_can_be_stopped_by_name() -> Result {
+pub(crate) async fn one_child_and_one_unit_can_be_stopped_by_name() -> Result {
     let host = with_agent().build()?;
     let session = polled(&host).await?;
     dispatched(&session, &["checkpoint a\nsay a", "checkpoint b\nsay b"]).await?;
@@ -183,7 +183,7 @@ async fn the_stop_of_a_tree_reaches_every_level() -> Result {
 
 /// An agent looks at its units, waits for one and stops another; the wait can be interrupted, and uses nothing up.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_follows_its_own_units() -> Result {
+pub(crate) async fn an_agent_follows_its_own_units() -> Result {
     let host = with_agent().build()?;
     let session = polled(&host).await?;
     let call = delegate(
@@ -229,7 +229,7 @@ fn turn_name(session: &Session) -> String {
 
 /// A wait for a unit is ended by the soft stop of whoever waits, and the unit goes on.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_for_a_unit_can_be_interrupted() -> Result {
+pub(crate) async fn a_wait_for_a_unit_can_be_interrupted() -> Result {
     let host = with_agent().build()?;
     let session = polled(&host).await?;
     let call = background(&[task("checkpoint slow\nsay done")]);
@@ -317,7 +317,7 @@ async fn a_shutdown_ends_background_units() -> Result {
 
 /// A grace that never ends leaves a child as long as it wants.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_soft_stop_leaves_children_inside_the_call_their_time() -> Result {
+pub(crate) async fn a_soft_stop_leaves_children_inside_the_call_their_time() -> Result {
     let host = with_agent().build()?;
     let session = polled(&host).await?;
     let call =

@@ -34,7 +34,7 @@ async fn run(host: &TestHost, goal: &str) -> Result<(Session, Outcome<()>)> {
 
 /// Rule A10: all three levels together burn no more fuel than the root was given, though each tries to burn for ever.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tree_of_runs_burns_no_more_fuel_than_its_root_was_given() -> Result {
+pub(crate) async fn a_tree_of_runs_burns_no_more_fuel_than_its_root_was_given() -> Result {
     const FUEL: u64 = 40_000_000;
     let host = host().plugin(agent().limits(&format!("fuel = {FUEL}"))).build()?;
     let (session, outcome) = run(&host, &greedy("spin")).await?;
@@ -66,7 +66,7 @@ async fn a_tree_of_runs_burns_no_more_fuel_than_its_root_was_given() -> Result {
 
 /// What a child did not burn is its parent's again.
 #[tokio::test(flavor = "multi_thread")]
-async fn fuel_that_was_not_burnt_comes_back() -> Result {
+pub(crate) async fn fuel_that_was_not_burnt_comes_back() -> Result {
     let host = host().plugin(agent().limits("fuel = 50000000")).build()?;
     let call = inline(&[task("say a"), task("say b")]);
     let (session, outcome) =
@@ -106,7 +106,7 @@ async fn a_task_names_its_own_limits() -> Result {
 
 /// Rule A10: the tokens of all three levels together are no more than the root was given, but for the last request.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tree_of_runs_uses_no_more_tokens_than_its_root_was_given() -> Result {
+pub(crate) async fn a_tree_of_runs_uses_no_more_tokens_than_its_root_was_given() -> Result {
     let model = Scripted::new("model", [Reply::new().text("four words of text").repeat()]);
     let host = host().plugin(agent().limits("model-tokens = 200")).model(model).build()?;
     let one = host.run("agent", "ask something").await?.used.model_tokens;

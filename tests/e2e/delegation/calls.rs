@@ -14,7 +14,7 @@ use crate::start::{Result, agent, with_agent};
 
 /// Children that run inside the call have ended when it returns, each with its own result, in task order (H3, C5).
 #[tokio::test(flavor = "multi_thread")]
-async fn children_inside_the_call_give_a_result_each() -> Result {
+pub(crate) async fn children_inside_the_call_give_a_result_each() -> Result {
     let host = with_agent().build()?;
     let call = inline(&[
         task("say one"),
@@ -41,7 +41,7 @@ async fn children_inside_the_call_give_a_result_each() -> Result {
 
 /// A unit in the background outlives its turn, and its completion comes as a turn of its own (C1, C2, C3, C7).
 #[tokio::test(flavor = "multi_thread")]
-async fn a_background_unit_outlives_its_turn_and_comes_back_as_one() -> Result {
+pub(crate) async fn a_background_unit_outlives_its_turn_and_comes_back_as_one() -> Result {
     let host = with_agent().build()?;
     let session = host.opening("agent").delivery(Delivery::Polled).open().await?;
     let call = background(&[task("checkpoint hold\nsay done"), task("say at once")]);
@@ -167,7 +167,7 @@ async fn a_session_that_cannot_receive_later_runs_everything_inside() -> Result 
 /// Rule A9: a run can ask beforehand to whom, how much and how deep it may hand out, and is told what its calls are held
 /// to.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_learns_what_it_may_hand_out() -> Result {
+pub(crate) async fn a_run_learns_what_it_may_hand_out() -> Result {
     let limits = "[delegation]\ndepth = 2\nchildren-per-call = 3\ndescendants-per-tree = 5\n";
     let with = |grants: &str, configuration: &str| {
         with_agent().plugin(agent().grants(grants)).configuration(configuration).build()
@@ -242,7 +242,7 @@ async fn a_run_learns_that_there_is_no_background() -> Result {
 
 /// A child has a fresh context: the conversation of the session is not its own.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_child_sees_nothing_of_the_conversation() -> Result {
+pub(crate) async fn a_child_sees_nothing_of_the_conversation() -> Result {
     let host = with_agent().build()?;
     let session = host.session("agent").await?;
     within("the first turn", session.prompt("say hello", "")?.ended()).await?;

@@ -41,6 +41,8 @@ pub struct TestHostBuilder {
     recorder: Option<Arc<dyn Recorder>>,
     names: Option<Arc<dyn Names>>,
     first_party: bool,
+    apart: bool,
+    workers: (PathBuf, Vec<OsString>),
 }
 
 /// A host in a temporary home. Everything it is asked for is real but the models.
@@ -57,8 +59,10 @@ impl TestHost {
     /// Begins to make a host. `program` is the command, in whose child processes components are compiled:
     /// `env!("CARGO_BIN_EXE_checkrein")`.
     pub fn builder(program: impl Into<PathBuf>) -> TestHostBuilder {
+        let program = program.into();
         TestHostBuilder {
-            program: program.into(),
+            workers: (program.clone(), vec![OsString::from("worker")]),
+            program,
             plugins: Vec::new(),
             models: Vec::new(),
             configuration: String::new(),
@@ -69,6 +73,7 @@ impl TestHost {
             recorder: None,
             names: None,
             first_party: false,
+            apart: false,
         }
     }
 
@@ -282,6 +287,18 @@ impl TestHostBuilder {
         self
     }
 
+    /// Runs every guest in a process of its own, as if the configuration said so.
+    pub fn apart(mut self) -> Self {
+        self.apart = true;
+        self
+    }
+
+    /// Has another program be the process of such a guest.
+    pub fn workers(mut self, program: impl Into<PathBuf>, arguments: &[&str]) -> Self {
+        self.workers = (program.into(), arguments.iter().map(OsString::from).collect());
+        self
+    }
+
     /// Makes the host, on the runtime of the test.
     ///
     /// # Errors
@@ -294,12 +311,14 @@ impl TestHostBuilder {
             program: self.program,
             arguments: vec![OsString::from("compile-child")],
         };
-        let configuration =
-            Configuration::parse(&self.configuration, &home.path().join("checkrein.toml"))?;
+        let apart = if self.apart { "isolation = \"process\"\n" } else { "" };
+        let text = format!("{apart}{}", self.configuration);
+        let configuration = Configuration::parse(&text, &home.path().join("checkrein.toml"))?;
         let checkpoints = self.checkpoints.unwrap_or_else(|| Arc::new(places.clone()));
         let environment = self.environment;
         let mut builder: HostBuilder = Host::builder(compilation)
             .configuration(configuration)
+            .workers(self.workers.0, self.workers.1)
             .cache(env!("CHECKREIN_KIT_CACHE"))
             .pool(self.pool)
             .environment(move |name| environment.get(name).cloned())

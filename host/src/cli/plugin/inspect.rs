@@ -4,7 +4,7 @@ use checkrein::message::ToolSpec;
 use checkrein::plugin::{
     Decision, DirectoryArgument, Finding, Plugin, Subject, Verdict, printable, shown_limit,
 };
-use checkrein::sandbox::{Directory, Interfaces, Item, ItemKind, LimitKind, Limits};
+use checkrein::sandbox::{Directory, Interfaces, Isolation, Item, ItemKind, LimitKind, Limits};
 use checkrein::{Error, ErrorKind, Host};
 use serde_json::{Value, json};
 
@@ -54,6 +54,7 @@ struct Seen {
     /// None where the bytes are no component; then the words say why.
     interfaces: Result<Interfaces, String>,
     decision: Decision,
+    isolation: Isolation,
     ceiling: Limits,
     /// None for an agent; the words say why a tool plugin does not say.
     tools: Option<Result<Vec<ToolSpec>, String>>,
@@ -87,6 +88,7 @@ impl Seen {
             digest: component.digest.to_string(),
             interfaces: Interfaces::read(&component.bytes).map_err(|error| error.to_string()),
             decision: session.decide(plugin),
+            isolation: session.isolation(plugin),
             ceiling: host.configuration().ceiling(plugin.name()),
             plugin: plugin.clone(),
             tools,
@@ -109,6 +111,7 @@ impl Seen {
             ("size", text::size(self.plugin.size())),
             ("digest", self.digest.clone()),
             ("made with", sdk.to_owned()),
+            ("isolation", self.isolation.to_string()),
         ];
         out.push_str(&text::columns(&rows.map(|(name, value)| vec![name.to_owned(), value])));
         match &self.interfaces {
@@ -178,6 +181,7 @@ impl Seen {
             "size": self.plugin.size(),
             "digest": self.digest,
             "sdk": interfaces.and_then(|interfaces| interfaces.sdk.as_deref()),
+            "isolation": self.isolation.as_str(),
             "imports": interfaces.map(|interfaces| names(&interfaces.imports).collect::<Vec<_>>()),
             "exports": interfaces.map(|interfaces| names(&interfaces.exports).collect::<Vec<_>>()),
             "requests": self.requests().map(finding).collect::<Vec<_>>(),

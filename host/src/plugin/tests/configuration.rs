@@ -8,7 +8,7 @@ use super::super::{
     SecretSource,
 };
 use super::{configuration, configure};
-use crate::sandbox::Limits;
+use crate::sandbox::{Isolation, Limits};
 
 fn refused(text: &str) -> String {
     configure(text).unwrap_err().to_string()
@@ -76,6 +76,22 @@ fn an_empty_configuration_is_the_default() {
     let read = configuration("");
     assert_eq!(read.plugins, Configuration::default().plugins);
     assert_eq!(read.ceiling(&Name::parse("x").unwrap()), Limits::default());
+}
+
+#[test]
+fn where_one_plugin_runs_goes_before_where_all_do() {
+    let read = configuration(
+        "isolation = \"process\"\n[workers]\nprocesses = 2\nmemory = \"1GiB\"\nprocessor-time = \"1m\"\n\
+         stop-bound = \"500ms\"\n[plugins.own]\nisolation = \"instance\"\n",
+    );
+    let of = |name| read.isolation(&Name::parse(name).unwrap());
+    assert_eq!((of("own"), of("other")), (Isolation::Instance, Isolation::Process));
+    assert!(read.needs_workers() && !configuration(WHOLE).needs_workers());
+    assert!(!format!("{:?}", read.workers).contains("None"), "{:?}", read.workers);
+    let read = configuration("[plugins.one]\nisolation = \"process\"\n");
+    let of = |name| read.isolation(&Name::parse(name).unwrap());
+    assert_eq!((of("one"), of("other")), (Isolation::Process, Isolation::Instance));
+    assert!(read.needs_workers());
 }
 
 #[test]
@@ -147,6 +163,14 @@ fn a_key_that_nothing_reads_is_refused_with_its_place() {
             "[[plugins.a.grants.directories]]\nmount = \"w\"\npath = \"x\"\n[[plugins.a.grants.directories]]\nmount = \"w\"\npath = \"y\"\n",
             ":4:1: the directory `w` is given twice",
         ),
+        (
+            "isolation = \"vm\"\n",
+            ":1:13: `vm` is no kind of isolation; write \"instance\" or \"process\"",
+        ),
+        ("[plugins.a]\nisolation = true\n", ":2:13: "),
+        ("[workers]\nprocesses = 0\n", ":2:13: 0 would let nothing run"),
+        ("[workers]\nprocesses = 10001\n", ":2:13: 10001 is too many"),
+        ("[workers]\nmemroy = \"1GiB\"\n", "memory"),
         (
             "[[plugins.a.grants.directories]]\nmount = \"*\"\npath = \"x\"\n",
             ":2:9: `*` cannot be the name of a directory",

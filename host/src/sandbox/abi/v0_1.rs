@@ -17,7 +17,7 @@ use crate::sandbox::guest::{AgentGuest, Guest, ToolGuest};
 use crate::sandbox::limits::LimitKind;
 use crate::sandbox::outcome::Ends;
 use crate::sandbox::upward::{Above, AgentHost, ForAgent, Waiting};
-use crate::sandbox::weigh::{FRAME, Weigh};
+use crate::sandbox::weigh::Weigh;
 
 mod agent_bindings {
     //! Generated from the world `agent`.
@@ -290,20 +290,7 @@ impl wit::delegate::Host for AgentGuest {
 
     async fn run(&mut self, request: wit::delegate::Request) -> Said<wit::delegate::Outcome> {
         let request = delegation_of(request);
-        let weight = |task: &ChildTask| {
-            task.goal.len()
-                + task.input.len()
-                + task.agent.weight()
-                + task.tools.weight()
-                + task.limits.iter().map(|(name, _)| FRAME + name.len()).sum::<usize>()
-                + task.group.weight()
-                + FRAME
-        };
-        let bytes = request.tasks.iter().map(weight).sum();
-        let detail: Arc<str> = match request.tasks.len() {
-            1 => "1 task".into(),
-            tasks => format!("{tasks} tasks").into(),
-        };
+        let (bytes, detail) = (request.weight(), Arc::from(request.counted()));
         let ask = |host: &ForAgent, purse| host.0.delegate(request, purse);
         let answer = self.door().see_through("delegate.run", Some(detail), bytes, ask).await;
         said(self.door(), answer, outcome_record)

@@ -11,7 +11,7 @@ use wasmtime::component::Component;
 
 /// Machine code that our own compiler made and that nobody could change since.
 ///
-/// There are two ways to have one, each of which is a promise, and both are in this room.
+/// There are three ways to have one, each of which is a promise, and all are in this room.
 #[derive(Debug)]
 pub(super) struct OwnCode {
     bytes: Vec<u8>,
@@ -21,6 +21,11 @@ pub(super) struct OwnCode {
 impl OwnCode {
     /// Code that this process compiled, or its child did and sent back through a pipe of its own.
     pub(super) fn from_compiler(bytes: Vec<u8>) -> OwnCode {
+        OwnCode { code: 0..bytes.len(), bytes }
+    }
+
+    /// Code that the process which started this one had loaded itself, and sent through a pipe of its own.
+    pub(super) fn from_parent(bytes: Vec<u8>) -> OwnCode {
         OwnCode { code: 0..bytes.len(), bytes }
     }
 
@@ -36,7 +41,7 @@ impl OwnCode {
 
     /// Loads it into an engine, which checks that it was compiled for such an engine.
     pub(super) fn load(&self, engine: &Engine) -> Result<Component, wasmtime::Error> {
-        // SAFETY: the bytes must be what `Engine::precompile_component` gave, unchanged. Both constructors promise
+        // SAFETY: the bytes must be what `Engine::precompile_component` gave, unchanged. All constructors promise
         // that. The bytes are in memory of our own behind a shared reference, and wasmtime copies them before it
         // looks at them, so that nothing outside can change what is loaded during or after the call.
         unsafe { Component::deserialize(engine, self.as_bytes()) }

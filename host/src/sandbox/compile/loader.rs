@@ -252,6 +252,18 @@ impl fmt::Debug for Loader {
     }
 }
 
+/// Loads code that the process which started this one has sent through a pipe of its own: code which that had loaded.
+///
+/// # Errors
+///
+/// When the code does not fit the engine.
+pub(in crate::sandbox) fn load_from_parent(
+    code: Vec<u8>,
+    engine: &wasmtime::Engine,
+) -> Result<Component, wasmtime::Error> {
+    OwnCode::from_parent(code).load(engine)
+}
+
 /// Does what takes milliseconds where nobody waits for a timer. It runs to its end also when nobody waits for it; it
 /// has no guest in it and its length is bounded by the size of a component. None while the runtime shuts down.
 #[allow(

@@ -37,4 +37,5 @@ pub use child::child_main;
 pub use compiler::{CompileError, CompileLimits, Compiler};
 pub use digest::Digest;
 pub use kind::Found;
+pub(in crate::sandbox) use loader::load_from_parent;
 pub use loader::{LoadError, Loader};

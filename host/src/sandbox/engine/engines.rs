@@ -67,6 +67,18 @@ impl Engines {
         })
     }
 
+    /// Engines without a pool that load code compiled with those settings: for a process with one run in it.
+    ///
+    /// # Errors
+    ///
+    /// When wasmtime refuses the settings on this machine.
+    pub(in crate::sandbox) fn for_one(code: CodeSettings) -> Result<Engines, EngineError> {
+        let reservation = code.reservation;
+        let plain = Made::new(CodeSettings { metering: Metering::None, reservation }, None)?;
+        let (fuel, making) = (OnceLock::new(), Mutex::new(()));
+        Ok(Engines { inner: Arc::new(Inner { reservation, plain, fuel, making }) })
+    }
+
     /// The engine whose code does not count.
     pub fn plain(&self) -> &Engine {
         &self.inner.plain.engine

@@ -71,7 +71,7 @@ pub(super) enum Reservation {
 /// Everything about an engine that changes the code it compiles and is not the same for all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeSettings {
-    pub(super) metering: Metering,
+    pub(in crate::sandbox) metering: Metering,
     pub(super) reservation: Reservation,
 }
 

@@ -53,6 +53,39 @@ impl WasiState {
     }
 }
 
+/// The interfaces, as a gate hears of them.
+pub(crate) const INTERFACES: [&str; 29] = [
+    "wasi:cli/environment",
+    "wasi:cli/exit",
+    "wasi:cli/stderr",
+    "wasi:cli/stdin",
+    "wasi:cli/stdout",
+    "wasi:cli/terminal-input",
+    "wasi:cli/terminal-output",
+    "wasi:cli/terminal-stderr",
+    "wasi:cli/terminal-stdin",
+    "wasi:cli/terminal-stdout",
+    "wasi:clocks/monotonic-clock",
+    "wasi:clocks/wall-clock",
+    "wasi:filesystem/preopens",
+    "wasi:filesystem/types",
+    "wasi:http/outgoing-handler",
+    "wasi:http/types",
+    "wasi:io/error",
+    "wasi:io/poll",
+    "wasi:io/streams",
+    "wasi:random/insecure",
+    "wasi:random/insecure-seed",
+    "wasi:random/random",
+    "wasi:sockets/instance-network",
+    "wasi:sockets/ip-name-lookup",
+    "wasi:sockets/network",
+    "wasi:sockets/tcp",
+    "wasi:sockets/tcp-create-socket",
+    "wasi:sockets/udp",
+    "wasi:sockets/udp-create-socket",
+];
+
 /// Links all of WASI 0.2 that a guest may import.
 ///
 /// # Errors
@@ -139,4 +172,24 @@ pub(crate) fn add_to_linker<T: HasWasi + 'static>(l: &mut Linker<T>) -> wasmtime
         }
     };
     l.instance("wasi:http/outgoing-handler@0.2.12")?.func_wrap("handle", handle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::INTERFACES;
+
+    #[test]
+    fn every_interface_that_is_entered_is_in_the_list() {
+        let sources = [include_str!("link.rs"), include_str!("http/types.rs")].join("\n");
+        let entered = sources.match_indices(".enter(\"wasi:").map(|(at, _)| {
+            let name = &sources[at + ".enter(\"".len()..];
+            &name[..name.find('"').unwrap()]
+        });
+        let mut seen = 0;
+        for name in entered {
+            assert!(INTERFACES.contains(&name), "{name}");
+            seen += 1;
+        }
+        assert!(seen >= INTERFACES.len(), "{seen}");
+    }
 }

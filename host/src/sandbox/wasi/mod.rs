@@ -34,6 +34,6 @@ mod testing;
 
 pub(crate) use gate::{Closed, FilePermit, Gate, Place, Places, Task};
 pub(crate) use http::Answer;
-pub(crate) use link::{HasWasi, add_to_linker};
+pub(crate) use link::{HasWasi, INTERFACES, add_to_linker};
 pub use network::Names;
 pub(crate) use state::{Outside, WasiState};
