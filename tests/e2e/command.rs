@@ -531,6 +531,7 @@ fn inspecting_shows_what_is_asked_for_and_what_is_given() -> Result {
     let seen: Value = serde_json::from_str(&seen.out)?;
     assert_eq!(seen["requests"][1]["verdict"], "denied");
     assert_eq!(seen["limits"]["memory"]["effective"], "16 MiB");
+    assert_eq!(seen["isolation"], "instance");
     assert!(
         seen["tools"][0]["name"].as_str().is_some_and(|name| name.starts_with("tool_")),
         "{seen}"
