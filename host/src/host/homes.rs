@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::host::Host;
 use super::profile::{Profile, ProfileSettings};
@@ -14,6 +15,9 @@ use crate::work::{Drained, Work, blocking};
 
 /// The database in a home.
 pub const DATABASE: &str = "sessions.db";
+
+/// How long the end of a turn may take to reach the store when that is to be closed.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Opens profiles from their homes: the configuration that lies there, and the database beside it.
 #[derive(Debug, Clone)]
@@ -117,6 +121,8 @@ impl Held for Served {
     fn unbind_schedule(&self) {}
 
     async fn close(&self, _drained: Drained) -> Result<(), NotClosed> {
+        // The last words of what was stopped a moment ago. A store that fails has had its time by then.
+        tokio::time::timeout(LAST_WORDS, self.profile.recorded()).await.ok();
         self.profile.rest();
         if let Err(error) = self.profile.store().close().await {
             // It stays so: what could not be written is told, and counts as unknown when the home is opened again.

@@ -138,6 +138,10 @@ impl Host {
     }
 
     fn setting_of(&self, home: &Path, configuration: Configuration) -> Result<Setting, Error> {
+        if configuration.needs_workers() && !self.inner.sandbox.has_workers() {
+            let words = "the configuration says `isolation = \"process\"`, and this host has no program to run guests in";
+            return Err(Error::new(ErrorKind::Configuration, words));
+        }
         let mut given = Given { configuration, ..self.inner.pattern.clone() };
         given.guarded.push(("the home of a profile".to_owned(), home.to_owned()));
         Setting::new(given)
@@ -292,6 +296,19 @@ impl Profile {
         recovered.map_err(|error| Error::because(ErrorKind::Store, attempt(), error))?;
         self.bring(vec![id.clone()]);
         Ok(id)
+    }
+
+    /// Waits until the ends of all turns that were going on are recorded, and all that was said until now. It stops nothing.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn recorded(&self) {
+        let awake: Vec<Session> =
+            self.shared.awake().values().filter_map(|cell| cell.get().cloned()).collect();
+        for session in awake {
+            session.recorded().await;
+        }
     }
 
     /// Puts those sessions to sleep that nobody has anything of, and returns how many are awake.

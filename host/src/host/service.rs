@@ -144,6 +144,20 @@ impl Service {
         self.shared.shutdown.get_or_init(|| self.shutdown_with(Steps::new()))
     }
 
+    /// Waits until the ends of all turns that were going on are recorded, so that whoever follows them hears of it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn recorded(&self) {
+        let profiles = self.shared.profiles.served().into_iter();
+        for authority in profiles.chain(self.shared.profiles.retiring()) {
+            if let Some(held) = authority.possession() {
+                held.profile().recorded().await;
+            }
+        }
+    }
+
     /// How long each step of the shutdown may take.
     pub fn bounds(&self) -> Bounds {
         self.shared.bounds

@@ -343,13 +343,15 @@ impl Configuration {
 
     /// What it sets that counts for a whole host, and for none of its profiles: the name of the first such key.
     pub fn host_wide(&self) -> Option<&'static str> {
-        let Configuration { cache_directory, sandbox, compile, delegation, serve, .. } = self;
+        let Configuration { cache_directory, sandbox, compile, delegation, serve, workers, .. } =
+            self;
         let set = [
             ("cache-directory", cache_directory.is_some()),
             ("sandbox", *sandbox != SandboxTable::default()),
             ("compile", *compile != CompileTable::default()),
             ("delegation", *delegation != DelegationTable::default()),
             ("serve", *serve != ServeTable::default()),
+            ("workers", *workers != WorkersTable::default()),
         ];
         set.into_iter().find(|(_, set)| *set).map(|(key, _)| key)
     }

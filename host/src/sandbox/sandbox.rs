@@ -87,6 +87,11 @@ impl Default for SandboxSettings {
 }
 
 impl Sandbox {
+    /// Whether guests can run in processes of their own.
+    pub fn has_workers(&self) -> bool {
+        self.shared.workers.is_some()
+    }
+
     /// A sandbox for the work of `tree`. Timers and sockets of its guests live on `control`.
     ///
     /// # Errors

@@ -377,7 +377,8 @@ impl Session {
             let report = match start.begun(&shared).await {
                 Ok(begun) => {
                     let report = begun.ended(&shared).await;
-                    shared.turn_ended(&run, generation, completion, asked, report).await
+                    let turn = (generation, completion);
+                    shared.turn_ended(&run, turn, asked, report).await
                 }
                 Err(error) => {
                     let words = format!("the turn could not be recorded: {error}");
@@ -510,6 +511,27 @@ impl Session {
         &self.shared.work
     }
 
+    /// Waits until the turn that was going on is over in every sense, and all that was said until now is recorded. It does
+    /// not wait for what begins meanwhile, and stops nothing.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn recorded(&self) {
+        let going_on = self.running();
+        loop {
+            let mut idle = std::pin::pin!(self.shared.idle.notified());
+            idle.as_mut().enable();
+            if going_on.is_none() || self.running() != going_on {
+                break;
+            }
+            idle.await;
+        }
+        // What is queued before this is recorded before it.
+        let nothing = std::iter::empty();
+        drop(self.shared.stream.record(Class::Promise, nothing).await);
+    }
+
     /// Whether nothing of it goes on, nobody else has a handle of it, and all that happened in it is recorded: it can be
     /// dropped, and read again when somebody asks for it.
     pub fn is_at_rest(&self) -> bool {
@@ -546,8 +568,7 @@ impl Shared {
     async fn turn_ended(
         self: &Arc<Self>,
         run: &Arc<str>,
-        generation: Generation,
-        completion: Option<DelegationId>,
+        (generation, completion): (Generation, Option<DelegationId>),
         asked: Arc<Message>,
         report: RunReport,
     ) -> TurnReport {

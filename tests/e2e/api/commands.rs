@@ -128,7 +128,7 @@ fn what_cannot_be_done_says_why_and_what_to_do() -> Result<()> {
     std::fs::write(daemon.home().join("profiles/other/profile.toml"), "x = 1\n")?;
     let reloaded = run(&daemon, &["reload"])?;
     assert_eq!(reloaded.code, Some(3));
-    assert!(reloaded.out.starts_with("kept main\nparked other: "), "{}", reloaded.out);
+    assert!(reloaded.out.starts_with("kept main\nnot reloaded other: "), "{}", reloaded.out);
     // A profile whose configuration is broken goes on with the one that it had.
     is(&run(&daemon, &["send", "other/s1", "say y", "--wait"])?, 0, "y\n");
     let json = run(&daemon, &["ps", "--json"])?;

@@ -20,21 +20,26 @@ impl Reload {
         let client = self.daemon.client()?;
         let answer = setup::block_on(client.ask(hyper::Method::POST, "/v1/reload", None))?;
         self.daemon.print(&answer, shown)?;
-        let parked = answer["parked"].as_object().is_some_and(|parked| !parked.is_empty());
-        Ok(if parked { Code::Refused } else { Code::Completed })
+        let some = |what: &str| answer[what].as_object().is_some_and(|found| !found.is_empty());
+        let wrong = some("parked") || some("not-reloaded") || some("not-released");
+        Ok(if wrong { Code::Refused } else { Code::Completed })
     }
 }
 
 fn shown(answer: &Value) -> String {
     let mut out = String::new();
-    for what in ["added", "kept", "removed"] {
+    for what in ["added", "kept", "reloaded", "removed", "released"] {
         for name in answer[what].as_array().map_or(&[][..], Vec::as_slice) {
             out.push_str(&format!("{what} {}\n", text::line(super::word(name), 80)));
         }
     }
-    for (name, why) in answer["parked"].as_object().into_iter().flatten() {
-        let why = text::line(super::word(why), 400);
-        out.push_str(&format!("parked {}: {why}\n", text::line(name, 80)));
+    for (what, words) in
+        [("not-reloaded", "not reloaded"), ("not-released", "not released"), ("parked", "parked")]
+    {
+        for (name, why) in answer[what].as_object().into_iter().flatten() {
+            let why = text::line(super::word(why), 400);
+            out.push_str(&format!("{words} {}: {why}\n", text::line(name, 80)));
+        }
     }
     if out.is_empty() { "no profiles\n".to_owned() } else { out }
 }
