@@ -122,9 +122,9 @@ impl Ending {
         };
         let flushed = report.step(Step::Flush).is_some_and(|step| step.is_fine());
         if flushed && report.left.is_empty() {
-            text::print("stores closed\n")?;
+            say("stores closed");
         }
-        text::print(if report.is_clean() { "ended\n" } else { "ended, and not cleanly\n" })?;
+        say(if report.is_clean() { "ended" } else { "ended, and not cleanly" });
         Ok(if report.is_clean() { Code::Completed } else { Code::Failed })
     }
 
@@ -148,11 +148,11 @@ impl Ending {
             }
             let bounds = service.bounds();
             let drain = if asked.is_urgent() { Duration::ZERO } else { bounds.drain };
-            text::print(&format!(
-                "shutting down: {}; {count} executions, which have {}\n",
+            say(&format!(
+                "shutting down: {}; {count} executions, which have {}",
                 text::line(asked.reason(), 200),
                 text::time(drain)
-            ))?;
+            ));
             let bound = bounds.total().saturating_add(SLACK);
             let armed = Watchdog::arm(tree.clone(), bound, say, end);
             watchdog = Some(armed.map_err(|error| {
@@ -195,8 +195,8 @@ fn keep(directory: &Path, report: &Report) -> Result<(), StepError> {
     Ok(())
 }
 
+/// Says how far the end is. Where that cannot be written nobody is there to read, and no step depends on it.
 fn say(words: &str) {
-    // Nobody may be left who reads it.
     text::print(&format!("{words}\n")).ok();
 }
 

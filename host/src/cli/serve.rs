@@ -104,15 +104,7 @@ async fn serve(
         let listener = Listener::tcp(address, &*gate).await.map_err(refused)?;
         listeners.push((listener, gate));
     }
-    let usual = Bounds::default();
-    let bounds = Bounds {
-        drain: table.drain.map_or(usual.drain, |time| time.0),
-        settle: table.settle.map_or(SETTLE, |time| time.0),
-        // Until connections have ended by themselves, and then until they are cut.
-        stop_listeners: CONNECTIONS * 2,
-        ..usual
-    };
-    let settings = ServiceSettings { profiles, retire: RETIRE, bounds };
+    let settings = ServiceSettings { profiles, retire: RETIRE, bounds: bounds(table) };
     let service = Service::start(host, settings).await?;
     told(&service.reconciled().into())?;
 
@@ -148,11 +140,20 @@ async fn serve(
 /// may connect, nobody needs one.
 fn gate(table: &ServeTable) -> Result<Arc<dyn Gate>, Problem> {
     let Some(path) = &table.tokens else { return Ok(Arc::new(LocalUser)) };
+    let gate = TokenGate::open(path, &rates(table)).map_err(|error| {
+        let attempt = format!("could not use the tokens in {}", path.display());
+        Problem::because(Code::Usage, attempt, error)
+    })?;
+    Ok(Arc::new(gate))
+}
+
+/// How often may be asked.
+fn rates(table: &ServeTable) -> RateTable {
     let usual = RateTable::default();
     let bound = |count: Option<Count>, usual| {
         count.map_or(usual, |count| u32::try_from(count.0).unwrap_or(u32::MAX))
     };
-    let rates = RateTable {
+    RateTable {
         requests_per_minute: bound(table.rates.requests_per_minute, usual.requests_per_minute),
         burst: bound(table.rates.burst, usual.burst),
         peer_requests_per_minute: bound(
@@ -160,12 +161,18 @@ fn gate(table: &ServeTable) -> Result<Arc<dyn Gate>, Problem> {
             usual.peer_requests_per_minute,
         ),
         peer_burst: bound(table.rates.peer_burst, usual.peer_burst),
-    };
-    let gate = TokenGate::open(path, &rates).map_err(|error| {
-        let attempt = format!("could not use the tokens in {}", path.display());
-        Problem::because(Code::Usage, attempt, error)
-    })?;
-    Ok(Arc::new(gate))
+    }
+}
+
+fn bounds(table: &ServeTable) -> Bounds {
+    let usual = Bounds::default();
+    Bounds {
+        drain: table.drain.map_or(usual.drain, |time| time.0),
+        settle: table.settle.map_or(SETTLE, |time| time.0),
+        // Until connections have ended by themselves, and then until they are cut.
+        stop_listeners: CONNECTIONS * 2,
+        ..usual
+    }
 }
 
 fn limits(table: &ServeTable) -> ListenerLimits {
@@ -186,4 +193,23 @@ fn told(done: &Reconciled) -> Result<(), Problem> {
     let served = done.added.iter().map(|name| format!("profile {name}: served\n"));
     let parked = done.parked.iter().map(|(name, why)| format!("profile {name}: parked: {why}\n"));
     text::print(&served.chain(parked).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_for_operators_has_every_key_of_the_daemon_with_its_usual_value() {
+        let page = include_str!("../../../docs/operating.md");
+        let table = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+        let read = Configuration::parse(table, Path::new("checkrein.toml")).unwrap().serve;
+        assert!(!format!("{read:?}").contains("None"), "{read:?}");
+        assert_eq!(limits(&read), ListenerLimits::default());
+        assert_eq!(bounds(&read), bounds(&ServeTable::default()));
+        assert_eq!(rates(&read), RateTable::default());
+        let sizes = (read.requests.map(|n| n.0), read.body_bytes.map(|n| n.0));
+        assert_eq!(sizes, (Some(App::REQUESTS as u64), Some(App::BODY_BYTES as u64)));
+        assert_eq!(read.body_time.map(|time| time.0), Some(App::BODY_TIME));
+    }
 }

@@ -13,15 +13,6 @@ use crate::host::{Host, Profile};
 use crate::ids::SessionId;
 use crate::session::Session;
 
-/// Bytes of a body, where nothing else is said.
-const BODY_BYTES: usize = 1 << 20;
-
-/// How long a body may take.
-const BODY_TIME: Duration = Duration::from_secs(30);
-
-/// Requests that read or start something, at one time.
-const REQUESTS: usize = 256;
-
 /// Silence on a stream of events after which a comment shows that it lives.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
@@ -60,6 +51,15 @@ pub struct AppBuilder {
 }
 
 impl App {
+    /// Bytes of a body, where nothing else is said.
+    pub const BODY_BYTES: usize = 1 << 20;
+
+    /// How long a body may take, where nothing else is said.
+    pub const BODY_TIME: Duration = Duration::from_secs(30);
+
+    /// Requests that read or start something, at one time, where nothing else is said.
+    pub const REQUESTS: usize = 256;
+
     /// Begins to make one. Without [`AppBuilder::on_shutdown`] a request to shut down does nothing.
     pub fn builder(host: Host, served: Arc<dyn Served>, closing: Closing) -> AppBuilder {
         AppBuilder {
@@ -68,9 +68,9 @@ impl App {
                 served,
                 closing,
                 shutdown: Arc::new(|_| {}),
-                requests: Arc::new(Semaphore::new(REQUESTS)),
-                body_bytes: BODY_BYTES,
-                body_time: BODY_TIME,
+                requests: Arc::new(Semaphore::new(App::REQUESTS)),
+                body_bytes: App::BODY_BYTES,
+                body_time: App::BODY_TIME,
                 keep_alive: KEEP_ALIVE,
             },
         }

@@ -11,12 +11,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::Request;
 use axum::http::header;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Router};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustix::fs::{FlockOperation, flock};
@@ -188,18 +190,15 @@ impl Listener {
                 stream.turn_away();
                 continue;
             };
-            let (limits, watch) = (limits.clone(), closing.watch());
-            let router = match stream.peer() {
-                Some(peer) => router.clone().layer(Extension(peer)),
-                None => router.clone(),
-            };
+            let (router, limits, watch) = (router.clone(), limits.clone(), closing.watch());
             let connection = async move {
+                let peer = stream.peer();
                 match stream {
-                    Stream::Unix(stream) => converse(stream, router, &limits, watch).await,
+                    Stream::Unix(stream) => converse(stream, peer, router, &limits, watch).await,
                     Stream::Tcp(stream) => {
                         // Without it events wait for the answer to the ones before.
                         stream.set_nodelay(true).ok();
-                        converse(stream, router, &limits, watch).await;
+                        converse(stream, peer, router, &limits, watch).await;
                     }
                 }
                 drop(place);
@@ -275,6 +274,7 @@ impl Socket {
 /// Requests and answers on one connection, until either side has enough.
 async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
+    peer: Option<Peer>,
     router: Router,
     limits: &ListenerLimits,
     mut watch: Watch,
@@ -286,7 +286,14 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .header_read_timeout(limits.head_time)
         .max_headers(HEAD_FIELDS)
         .max_buf_size(HEAD_BYTES);
-    let connection = protocol.serve_connection(stream, TowerToHyperService::new(router));
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(peer);
+        }
+        router.call(request)
+    });
+    let connection = protocol.serve_connection(stream, service);
     let mut connection = pin!(connection);
     let mut cut = watch.clone();
     let mut cut = pin!(cut.reached(Phase::Cut));

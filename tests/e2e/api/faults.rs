@@ -126,3 +126,18 @@ fn what_is_too_much_or_nonsense_is_refused_and_forgotten() -> Result<()> {
     assert_eq!(daemon.turn(&session, "say still here")?["output"], "still here");
     Ok(())
 }
+
+/// A page in a browser can have a name of its own point to this machine.
+#[test]
+fn on_tcp_only_those_are_answered_who_call_the_host_by_a_name_of_this_machine() -> Result<()> {
+    let daemon = Daemon::start("tcp = \"127.0.0.1:0\"")?;
+    let line = daemon.printed.iter().find_map(|line| line.strip_prefix("listening on http://"));
+    let address = line.context("the address")?;
+    for (host, status) in [(address, 200), ("localhost", 200), ("evil.example:80", 403)] {
+        let mut stream = std::net::TcpStream::connect(address)?;
+        write!(stream, "GET /v1/tree HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")?;
+        let answer = Answer::read(&mut BufReader::new(stream))?;
+        assert_eq!(answer.status, status, "{answer:?}");
+    }
+    Ok(())
+}

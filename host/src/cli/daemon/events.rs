@@ -25,7 +25,7 @@ pub(super) struct Events {
 #[derive(Debug, PartialEq)]
 pub(super) enum Told {
     /// Something happened in the session.
-    Event(Event),
+    Event(Box<Event>),
     /// Events passed by before they were sent.
     Lagged(u64),
     /// The daemon ends its streams.
@@ -85,7 +85,7 @@ fn read(block: &str) -> Result<Option<Told>, Problem> {
         let run: Arc<str> = super::word(&value["run"]).into();
         let (seq, at_ms) = (super::number(&value["seq"]), super::number(&value["at-ms"]));
         let row = EventRow { seq, at_ms, run, body: data.into() };
-        return Ok(Some(Told::Event(Event::from_row(&row))));
+        return Ok(Some(Told::Event(Box::new(Event::from_row(&row)))));
     }
     match field("event: ") {
         Some("lagged") => Ok(Some(Told::Lagged(super::number(&value["missed"])))),
