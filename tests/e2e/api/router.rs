@@ -9,8 +9,8 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
 use checkrein::plugin::Configuration;
 use checkrein::server::{
-    App, Asking, Closing, Denied, Gate, Listed, LocalUser, NotServed, Reconciled, Served, Target,
-    Verb, Who, open_api, router,
+    App, Asking, Closing, Denied, Gate, Listed, Listener, ListenerLimits, LocalUser, NotServed,
+    Reconciled, Served, Target, Verb, Who, open_api, router,
 };
 use checkrein::session::Delivery;
 use checkrein::store::{Memory, Retention};
@@ -18,6 +18,7 @@ use checkrein::{Profile, ProfileSettings};
 use checkrein_testkit::{TestHost, within};
 use futures::future::BoxFuture;
 use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tower::ServiceExt;
 
 use crate::start::with_agent;
@@ -57,8 +58,12 @@ async fn profile(host: &TestHost, retention: Retention) -> Result<Profile> {
 }
 
 fn app(profile: Profile) -> App {
+    app_until(profile, Closing::new())
+}
+
+fn app_until(profile: Profile, closing: Closing) -> App {
     let host = profile.host().clone();
-    App::builder(host, Arc::new(One(profile)), Closing::new())
+    App::builder(host, Arc::new(One(profile)), closing)
         .keep_alive(Duration::from_secs(3600))
         .build()
 }
@@ -197,5 +202,37 @@ async fn who_comes_too_late_for_old_events_is_told_how_many_are_missing() -> Res
     assert!(text.starts_with("event: lagged\ndata: {\"missed\":4}\n\nid: 7\n"), "{text}");
     assert_eq!(text.matches("\nid: ").count(), 4, "{text}");
     assert!(text.contains("\nid: 10\nevent: run-ended\n"), "{text}");
+    Ok(())
+}
+
+/// A client that takes nothing keeps its connection no longer than the listener's bound: what it had not got is cut off.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_does_not_end_is_cut() -> Result<()> {
+    let host = with_agent().build()?;
+    let profile = profile(&host, Retention::memory()).await?;
+    let session = profile.open("agent", Delivery::Polled).await?;
+    // More than the buffers of a socket hold.
+    let turn = session.prompt("emits 200 20000", "")?;
+    within("the turn", turn.ended()).await?;
+    let socket = host.home().join("api.sock");
+    let (listener, closing) = (Listener::unix(&socket)?, Closing::new());
+    let router = router(app_until(profile, closing.clone()), Arc::new(LocalUser));
+    let limits = ListenerLimits::default();
+    let serving = listener.serve(host.host(), router, &limits, &closing, Duration::from_millis(10));
+    let stalling = async {
+        let mut client = tokio::net::UnixStream::connect(&socket).await?;
+        let path = format!("/v1/profiles/main/sessions/{}/events", session.id());
+        client.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await?;
+        client.readable().await?;
+        closing.end();
+        anyhow::Ok(client)
+    };
+    let (cut, client) = within("the end", async { tokio::join!(serving, stalling) }).await?;
+    assert_eq!(cut, 1);
+    let mut got = Vec::new();
+    within("the rest", client?.read_to_end(&mut got)).await?.ok();
+    assert!(got.starts_with(b"HTTP/1.1 200 OK"));
+    assert!(!got.ends_with(b"0\r\n\r\n"), "it got all of {} bytes", got.len());
+    assert!(!socket.exists());
     Ok(())
 }
