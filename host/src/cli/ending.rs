@@ -18,6 +18,9 @@ use super::text;
 /// What the watchdog gives beyond the bounds of all steps.
 const SLACK: Duration = Duration::from_secs(5);
 
+/// How long the end of a turn may take to be recorded before streams end without it.
+const RECORDED: Duration = Duration::from_secs(1);
+
 /// The report of the last shutdown, in the directory of the profiles.
 const REPORT: &str = "shutdown.json";
 
@@ -169,9 +172,11 @@ fn steps(
     mut listeners: watch::Receiver<Option<usize>>,
 ) -> Steps {
     let (closing, directory) = (closing.clone(), service.directory().to_owned());
+    let recorded = service.clone();
     Steps::new()
         .stop_listeners(move || async move {
-            // Streams have told the ends of the turns by now.
+            // Those who follow hear of the ends of their turns first.
+            tokio::time::timeout(RECORDED, recorded.recorded()).await.ok();
             closing.end();
             let cut = listeners.wait_for(Option::is_some).await.map(|cut| cut.unwrap_or(0))?;
             say("listeners stopped");
