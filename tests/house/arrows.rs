@@ -45,6 +45,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "host",
             "ids",
             "plugin",
+            "profile",
             "sandbox",
             "secret",
             "session",
