@@ -63,7 +63,9 @@ impl From<ErrorKind> for Code {
     fn from(kind: ErrorKind) -> Code {
         match kind {
             ErrorKind::Usage | ErrorKind::NotFound | ErrorKind::Configuration => Code::Usage,
-            ErrorKind::Component | ErrorKind::Refused | ErrorKind::Machine => Code::Refused,
+            ErrorKind::Component | ErrorKind::Refused | ErrorKind::Machine | ErrorKind::Store => {
+                Code::Refused
+            }
             _ => Code::Failed,
         }
     }

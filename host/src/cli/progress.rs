@@ -92,7 +92,7 @@ impl Progress {
     pub(super) fn missed(&self, error: &WatchError) {
         self.screen.line(&match error {
             WatchError::Lagged(lagged) => format!("{lagged}: what shows them is too slow"),
-            other => other.to_string(),
+            WatchError::Store(_) | _ => error.to_string(),
         });
     }
 
@@ -195,6 +195,9 @@ impl Progress {
             }
             EventKind::ModelEnded { detail: Some(detail), .. } => {
                 vec![format!("  the model did not answer: {}", text::line(detail, WORDS))]
+            }
+            EventKind::EventsLost { count } => {
+                vec![format!("  {count} events were left out: the store does not write as fast")]
             }
             // The result is printed when it is whole; logs come by way of `tracing`; stops are told above.
             EventKind::RunStarted { .. }

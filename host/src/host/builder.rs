@@ -240,7 +240,7 @@ impl HostBuilder {
 
         let mut settings =
             SandboxSettings { names: self.names, roots: self.roots, ..SandboxSettings::default() };
-        settings.workers = workers(&configuration, self.workers, &self.environment)?;
+        settings.workers = workers(configuration, self.workers, &self.environment)?;
         if let Some(threads) = configuration.sandbox.executor_threads {
             settings.threads = usize::try_from(threads.0).unwrap_or(usize::MAX);
         }

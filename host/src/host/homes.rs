@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::host::Host;
 use super::profile::{Profile, ProfileSettings};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::plugin::Configuration;
 use crate::profile::{Held, NotClosed, NotOpened, Opens, Profiles, Wanted};
 use crate::store::{Retention, Sqlite, Store};
@@ -152,10 +152,10 @@ fn not_opened(file: &Path, error: &Error) -> NotOpened {
         words = format!("{words}: {next}");
         cause = next.source();
     }
-    match error.kind() {
-        crate::ErrorKind::Configuration => wrong(file, &words),
-        _ => NotOpened::Unusable { words },
+    if error.kind() == ErrorKind::Configuration {
+        return wrong(file, &words);
     }
+    NotOpened::Unusable { words }
 }
 
 /// How much of its sessions a profile keeps.

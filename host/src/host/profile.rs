@@ -410,10 +410,12 @@ impl Shared {
 }
 
 fn of_archive(attempt: String, error: ArchiveError) -> Error {
-    let kind = match &error {
-        ArchiveError::Store(StoreError::NoSession(_)) => ErrorKind::NotFound,
-        ArchiveError::Running(_) => ErrorKind::Usage,
-        _ => ErrorKind::Store,
+    let kind = if let ArchiveError::Store(StoreError::NoSession(_)) = &error {
+        ErrorKind::NotFound
+    } else if let ArchiveError::Running(_) = &error {
+        ErrorKind::Usage
+    } else {
+        ErrorKind::Store
     };
     Error::because(kind, attempt, error)
 }
@@ -424,10 +426,12 @@ fn unreadable(profile: &str, error: StoreError) -> Error {
 }
 
 fn of_session(id: &SessionId, error: StoreError) -> Error {
-    let kind = match error {
-        StoreError::NoSession(_) => ErrorKind::NotFound,
-        StoreError::InUse { .. } => ErrorKind::Usage,
-        _ => ErrorKind::Store,
+    let kind = if let StoreError::NoSession(_) = error {
+        ErrorKind::NotFound
+    } else if let StoreError::InUse { .. } = error {
+        ErrorKind::Usage
+    } else {
+        ErrorKind::Store
     };
     Error::because(kind, format!("could not do that with the session {id}"), error)
 }

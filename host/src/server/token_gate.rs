@@ -74,7 +74,9 @@ impl Gate for TokenGate {
         );
         let principal = checked.map_err(|refusal| match refusal {
             Refusal::OutOfScope => Denied::Forbidden(refusal.to_string()),
-            _ => Denied::Unauthenticated(refusal.to_string()),
+            Refusal::Missing | Refusal::Malformed | Refusal::Unknown | Refusal::Expired => {
+                Denied::Unauthenticated(refusal.to_string())
+            }
         })?;
         self.rates.principal(&principal.token, now).map_err(too_many)?;
         Ok(Who(format!("{} ({})", principal.label, principal.token.as_str()).into()))

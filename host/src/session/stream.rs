@@ -381,7 +381,7 @@ impl Events {
     pub async fn next(&mut self) -> Result<Option<Event>, WatchError> {
         loop {
             let more = match self.look() {
-                Look::Event(event) => return Ok(Some(event)),
+                Look::Event(event) => return Ok(Some(*event)),
                 Look::Older => false,
                 Look::Nothing => true,
             };
@@ -406,7 +406,7 @@ impl Events {
     pub fn try_next(&mut self) -> Result<Option<Event>, WatchError> {
         loop {
             match self.look() {
-                Look::Event(event) => return Ok(Some(event)),
+                Look::Event(event) => return Ok(Some(*event)),
                 Look::Nothing => return Ok(None),
                 Look::Older => match self.reading().now_or_never() {
                     Some(page) => self.turn(page)?,
@@ -419,7 +419,7 @@ impl Events {
     fn look(&mut self) -> Look {
         if let Some(event) = self.page.pop_front() {
             self.last = event.seq;
-            return Look::Event(event);
+            return Look::Event(Box::new(event));
         }
         let Some(shared) = self.shared.upgrade() else {
             // Nothing is remembered, and the newest number is the last word.
@@ -431,7 +431,7 @@ impl Events {
             After::Older => Look::Older,
             After::Event(seq, draft) => {
                 self.last = seq;
-                Look::Event(draft.numbered(seq))
+                Look::Event(Box::new(draft.numbered(seq)))
             }
         }
     }
@@ -463,7 +463,7 @@ impl Events {
 }
 
 enum Look {
-    Event(Event),
+    Event(Box<Event>),
     Nothing,
     Older,
 }

@@ -35,9 +35,9 @@ async fn a_turn_that_was_going_on_is_recorded_as_unknown_with_what_it_had_said(b
     let after = journal(&session).await?;
     let shown = |events: &[Event]| serde_json::to_value(events);
     assert_eq!(shown(&after[..before.len()])?, shown(&before)?, "what was seen was recorded");
-    let [ended] = &after[before.len()..] else { panic!("{after:#?}") };
+    let [ended] = &after[before.len()..] else { anyhow::bail!("{after:#?}") };
     let EventKind::RunEnded { status, output, tools, detail, .. } = &ended.kind else {
-        panic!("{ended:?}");
+        anyhow::bail!("{ended:?}");
     };
     assert_eq!((status.as_str(), output.as_str()), ("unknown", "half an answer"));
     assert_eq!(tools[0].content, "from a tool");
@@ -93,7 +93,7 @@ async fn units_that_were_running_end_as_unknown_with_what_their_children_had_rec
     assert_eq!(ids, ["d2", "d3"], "what was acknowledged does not come again");
     assert_eq!((waiting[0].status, &waiting[0].entries), (UnitStatus::Completed, &unread.entries));
     assert_eq!(waiting[1].status, UnitStatus::Unknown);
-    let [whole, lost] = &waiting[1].entries[..] else { panic!("{:?}", waiting[1]) };
+    let [whole, lost] = &waiting[1].entries[..] else { anyhow::bail!("{:?}", waiting[1]) };
     assert_eq!((&whole.status, whole.output.as_str()), (&ChildStatus::Completed, "whole"));
     assert_eq!((&lost.status, lost.output.as_str()), (&ChildStatus::Unknown, "a part"));
     let ended = ends(&journal(&session).await?);

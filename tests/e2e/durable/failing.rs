@@ -26,7 +26,7 @@ async fn a_turn_that_cannot_be_recorded_is_refused_and_other_profiles_go_on(bed:
     let mut turn = session.prompt("log it was started\nsay one", "")?;
     assert_eq!(turn.recorded().await, Err(full()));
     let report = within("the refusal", turn.ended()).await?;
-    let Outcome::NotStarted(words) = &report.outcome else { panic!("{report:?}") };
+    let Outcome::NotStarted(words) = &report.outcome else { anyhow::bail!("{report:?}") };
     assert!(words.contains("disk is full") && words.contains("make room"), "{words}");
     assert_eq!(report.unrecorded, Some(full()));
     assert!(ours.open("agent", Delivery::Turns).await.is_err(), "a new session is refused too");
