@@ -9,6 +9,7 @@
 
 mod arrows;
 mod bindings;
+mod configuration;
 mod files;
 mod frozen;
 mod licences;

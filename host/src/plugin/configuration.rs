@@ -36,7 +36,7 @@ const MOST: u64 = 1 << 20;
 /// wall-time = "30m"
 ///
 /// [models.main]
-/// provider = "scripted"
+/// kind = "scripted"
 ///
 /// [plugins.http.grants]
 /// network = [{ host = "*.example.org", port = 443 }]

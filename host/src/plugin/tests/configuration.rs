@@ -37,7 +37,7 @@ component-bytes = "32MiB"
 grace = "5s"
 
 [models.main]
-provider = "scripted"
+kind = "scripted"
 script = "answers.toml"
 
 [plugins.http]
