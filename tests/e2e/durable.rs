@@ -1,5 +1,6 @@
 //! What outlives the process, and what a store that fails does to whom (issue: nothing promised is lost).
 
+mod bounds;
 mod crash;
 mod failing;
 mod rest;

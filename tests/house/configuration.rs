@@ -15,11 +15,7 @@ const TABLES: &[(&str, &str, &str)] = &[
     ("`[models.NAME.limits]`", "model/limits.rs", "TimeLimits"),
     ("`[plugins.NAME]`", "plugin/configuration.rs", "PluginTable"),
     ("`[plugins.NAME.grants]`", "plugin/configuration.rs", "Granted"),
-    (
-        "`directories` of `[plugins.NAME.grants]`",
-        "plugin/configuration.rs",
-        "GrantedDirectory",
-    ),
+    ("`directories` of `[plugins.NAME.grants]`", "plugin/configuration.rs", "GrantedDirectory"),
     ("`network` of `[plugins.NAME.grants]`", "plugin/hosts.rs", "HostEntry"),
     ("`[stop]`", "plugin/configuration.rs", "StopTable"),
     ("`[store]`", "plugin/configuration.rs", "StoreTable"),
