@@ -18,9 +18,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use checkrein::ids::SessionId;
+use checkrein::plugin::Configuration;
+use checkrein::sandbox::Pool;
 use checkrein::store::{
     Body, Change, Class, Memory, Recorded, Retention, Sqlite, Store, StoreError, Write,
 };
+use checkrein::{Compilation, Host, ProfileSettings};
 use rusqlite::{Connection, params};
 
 /// An event of ordinary size.
@@ -272,6 +275,33 @@ fn listing(path: &Path) {
         unfinished.len(),
         resident().saturating_sub(before) as f64 / rows.len() as f64
     );
+    serving(path, Arc::new(store), rows.len());
+}
+
+/// Opens a profile on it, as a host does when it is started again: its sessions sleep.
+fn serving(path: &Path, store: Arc<Sqlite>, sessions: usize) {
+    let control = tokio::runtime::Runtime::new().expect("a runtime");
+    let _in_control = control.enter();
+    let host = Host::builder(Compilation::InProcess)
+        .without_first_party()
+        .pool(Pool::Slots(16))
+        .build()
+        .expect("a host");
+    let home = path.parent().expect("a folder").to_owned();
+    let (before, begun) = (resident(), Instant::now());
+    let settings = ProfileSettings {
+        name: "idle".to_owned(),
+        home,
+        configuration: Configuration::default(),
+        store: Arc::clone(&store) as Arc<dyn Store>,
+    };
+    let profile = control.block_on(host.profile(settings)).expect("a profile");
+    println!(
+        "a profile on it opened in {:.1?}, {:.0} bytes of memory for each of {sessions} sessions that sleep",
+        begun.elapsed(),
+        resident().saturating_sub(before) as f64 / sessions as f64
+    );
+    drop(profile);
     close(&store);
 }
 
