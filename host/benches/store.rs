@@ -275,11 +275,11 @@ fn listing(path: &Path) {
         unfinished.len(),
         resident().saturating_sub(before) as f64 / rows.len() as f64
     );
-    serving(path, Arc::new(store), rows.len());
+    serving(path, &Arc::new(store), rows.len());
 }
 
 /// Opens a profile on it, as a host does when it is started again: its sessions sleep.
-fn serving(path: &Path, store: Arc<Sqlite>, sessions: usize) {
+fn serving(path: &Path, store: &Arc<Sqlite>, sessions: usize) {
     let control = tokio::runtime::Runtime::new().expect("a runtime");
     let _in_control = control.enter();
     let host = Host::builder(Compilation::InProcess)
@@ -293,7 +293,7 @@ fn serving(path: &Path, store: Arc<Sqlite>, sessions: usize) {
         name: "idle".to_owned(),
         home,
         configuration: Configuration::default(),
-        store: Arc::clone(&store) as Arc<dyn Store>,
+        store: Arc::clone(store) as Arc<dyn Store>,
     };
     let profile = control.block_on(host.profile(settings)).expect("a profile");
     println!(
@@ -302,7 +302,7 @@ fn serving(path: &Path, store: Arc<Sqlite>, sessions: usize) {
         resident().saturating_sub(before) as f64 / sessions as f64
     );
     drop(profile);
-    close(&store);
+    close(store);
 }
 
 fn close(store: &Sqlite) {
