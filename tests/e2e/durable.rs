@@ -58,7 +58,7 @@ macro_rules! on_both {
 use on_both;
 
 /// Opens a profile of the host on that store.
-async fn profile(host: &TestHost, store: Arc<dyn Store>) -> Result<Profile> {
+pub(crate) async fn profile(host: &TestHost, store: Arc<dyn Store>) -> Result<Profile> {
     let settings = ProfileSettings {
         name: "main".to_owned(),
         home: host.home().to_owned(),
@@ -69,7 +69,7 @@ async fn profile(host: &TestHost, store: Arc<dyn Store>) -> Result<Profile> {
 }
 
 /// All events of a session, from the first.
-async fn journal(session: &Session) -> Result<Vec<Event>> {
+pub(crate) async fn journal(session: &Session) -> Result<Vec<Event>> {
     journal_after(session, 0).await
 }
 
@@ -84,7 +84,7 @@ async fn journal_after(session: &Session, after: u64) -> Result<Vec<Event>> {
 }
 
 /// The ends of runs in a journal: run, status, what it had said.
-fn ends(journal: &[Event]) -> Vec<(String, String, String)> {
+pub(crate) fn ends(journal: &[Event]) -> Vec<(String, String, String)> {
     let end = |event: &Event| {
         let EventKind::RunEnded { status, output, .. } = &event.kind else { return None };
         Some((event.run.to_string(), status.clone(), output.clone()))

@@ -129,13 +129,13 @@ async fn a_stop_of_the_background_leaves_the_turn_alone() -> Result {
 async fn a_stop_of_a_session_brings_back_what_there_was() -> Result {
     let host = with_agent().build()?;
     let session = host.session("agent").await?;
-    assert_eq!(session.stop("user", "nothing to do"), Stopped { turn: 0, background: 0 });
+    assert_eq!(session.stop("user", "nothing to do"), Stopped { turn: 0, background: 0, side: 0 });
     let turn = session.prompt("partial so far\ncalls 2 tool_spin", "")?;
     within("two tools spin", host.logs().written("spinning", 2)).await?;
-    assert_eq!(session.stop("user", "enough"), Stopped { turn: 3, background: 0 });
+    assert_eq!(session.stop("user", "enough"), Stopped { turn: 3, background: 0, side: 0 });
     let report = within("the end", turn.ended()).await?;
     assert_eq!((report.outcome, &*report.output), (interrupted(hard("enough")), "so far"));
-    assert_eq!(session.stop("user", "again"), Stopped { turn: 0, background: 0 });
+    assert_eq!(session.stop("user", "again"), Stopped { turn: 0, background: 0, side: 0 });
     // Rule S13: the next turn knows nothing of it.
     let turn = session.prompt("stop?", "")?;
     assert_eq!(within("the end", turn.ended()).await?.output, "no stop");

@@ -26,6 +26,11 @@ impl Memory {
         Memory { entries: Mutex::new(entries.into_iter().collect()) }
     }
 
+    /// Another memory with the same in it.
+    pub(super) fn copied(&self) -> Memory {
+        Memory { entries: Mutex::new(self.lock().clone()) }
+    }
+
     /// Sets a value. `record` hears of it in the order in which values are set.
     pub(super) fn set(
         &self,

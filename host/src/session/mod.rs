@@ -12,7 +12,8 @@
 //! 1. A session has at most one turn at a time (`turn.rs` is the machine).
 //! 2. A stop names an execution; one for an older execution is refused as stale and hits nothing (S9).
 //! 3. What a run had said is in the session's events and in its report, however it ended (S12).
-//! 4. Events are numbered without gaps, and everybody sees them in that order.
+//! 4. What runs beside the turn has a node of its own, and a stop of the turn does not reach it (`side.rs`).
+//! 5. Events are numbered without gaps, and everybody sees them in that order.
 //!
 //! Not here: how a component runs (`sandbox`), which plugins there are (`plugin`), who starts sessions (`host`).
 
@@ -30,6 +31,7 @@ mod restore;
 mod run;
 #[allow(clippy::module_inception, reason = "the room's main type has the room's name")]
 mod session;
+mod side;
 mod stream;
 mod turn;
 
@@ -40,5 +42,6 @@ pub use record::ToolAnswer;
 pub use recover::{Recovered, recover};
 pub use restore::Restored;
 pub use session::{Agent, Parts, PromptError, Session, StopError, Stopped, Turn, TurnReport};
+pub use side::{Answer, Aside, MOST_SIDE_RUNS, SideError, SideReport, SideRun, TakeInError};
 pub use stream::{Events, Lagged, WatchError};
 pub use turn::Generation;

@@ -16,6 +16,7 @@ use super::memory::Memory;
 use super::record::ToolAnswer;
 use super::restore::Restored;
 use super::run::{Begun, Plan, RunReport, begin};
+use super::side::Numbers;
 use super::stream::{Entry, Events, Receipt, Stream};
 use super::turn::{Effect, Generation, State, Step};
 use crate::delegation::{
@@ -103,7 +104,7 @@ pub(super) struct Shared {
     pub(super) registry: Work,
     pub(super) sandbox: Sandbox,
     /// Who answers from now on.
-    agent: Mutex<Arc<Agent>>,
+    pub(super) agent: Mutex<Arc<Agent>>,
     pub(super) background: Background,
     pub(super) store: Arc<dyn Store>,
     pub(super) stream: Stream,
@@ -111,15 +112,17 @@ pub(super) struct Shared {
     pub(super) completions: Completions,
     pub(super) memory: Memory,
     pub(super) checkpoints: Arc<dyn Checkpoints>,
-    messages: Mutex<Vec<Arc<Message>>>,
+    pub(super) messages: Mutex<Vec<Arc<Message>>>,
     /// The turn machine, and the work of the run that it says is going on. Together under one lock, so that a
     /// stop never hits another run than the one it names.
-    turn: Mutex<(State, Option<WorkId>)>,
+    pub(super) turn: Mutex<(State, Option<WorkId>)>,
     /// Woken when a turn has ended.
     pub(super) idle: Notify,
     /// How many runs may still be started until somebody prompts the session again: turns that completions bring go on
     /// with what the turn before them had left, so that no session keeps itself awake for ever.
-    descendants: Mutex<Descendants>,
+    pub(super) descendants: Mutex<Descendants>,
+    /// The names of side runs. Held while one is claimed, so that no more of them are let in than may be.
+    pub(super) sides: Mutex<Numbers>,
     /// A person has stopped the session and has not prompted it since: completions do not wake it.
     pub(super) quiet: AtomicBool,
     /// Those who wait for the session to be idle stand in line here, first come, first served.
@@ -191,7 +194,7 @@ impl Shared {
         }
     }
 
-    fn remember(&self, asked: Arc<Message>, answered: Arc<Message>) {
+    pub(super) fn remember(&self, asked: Arc<Message>, answered: Arc<Message>) {
         let mut messages = lock(&self.messages);
         messages.extend([asked, answered]);
         let over = from(&messages, REMEMBERED, MOST_BYTES);
@@ -227,6 +230,7 @@ impl Session {
             turn,
             idle: Notify::new(),
             descendants,
+            sides: Mutex::new(Numbers::after(last_seq)),
             quiet: AtomicBool::new(quiet),
             line: tokio::sync::Mutex::default(),
         };
@@ -428,13 +432,14 @@ impl Session {
         self.shared.registry.stop_children(&Stop::hard(issuer, message))
     }
 
-    /// What a person means by Stop (S8): the turn is stopped hard and so is everything in the background, also when
-    /// no turn is going on. What the turn had said is in its report. The completions of what was stopped do not wake the
+    /// What a person means by Stop (S8): the turn is stopped hard, and so are everything in the background and all side
+    /// runs, also when no turn is going on. What the turn had said is in its report. The completions of what was stopped do not wake the
     /// session; they are listed, and come when it has been prompted again.
     pub fn stop(&self, issuer: &str, message: &str) -> Stopped {
         self.shared.quiet.store(true, Ordering::SeqCst);
         let turn = self.stop_turn(None, &Stop::hard(issuer, message)).unwrap_or(0);
-        Stopped { turn, background: self.stop_background(issuer, message) }
+        let background = self.stop_background(issuer, message);
+        Stopped { turn, background, side: self.stop_side_runs(issuer, message) }
     }
 
     /// How background units stand; with no names, all that are open or not acknowledged.
@@ -586,13 +591,18 @@ impl Shared {
         .chain([Entry::Change(Change::TurnEnded { generation: generation.0 })]);
         let shared = Arc::clone(self);
         // Whoever hears of the end finds the session as it is after it.
-        let mut receipt = self.stream.record_then(Class::Owed, entries, move || {
+        let receipt = self.stream.record_then(Class::Owed, entries, move || {
             shared.remember(asked, answered);
             if let Some(id) = read {
                 shared.completions.acknowledge(id);
             }
             shared.over(generation);
         });
+        TurnReport::new(generation, report, self.unrecorded(run, receipt).await)
+    }
+
+    /// Waits until the end of a run is recorded, but not for ever. What is in the way, if that is not done yet.
+    pub(super) async fn unrecorded(&self, run: &str, mut receipt: Receipt) -> Option<StoreError> {
         let recorded = match receipt.now() {
             Some(recorded) => recorded.map(drop),
             None => match tokio::time::timeout(RECORDED_WITHIN, receipt).await {
@@ -602,10 +612,9 @@ impl Shared {
                 )),
             },
         };
-        if let Err(error) = &recorded {
-            tracing::error!(session = %self.id, run = %run, %error, "the end of a turn is not recorded yet");
-        }
-        TurnReport::new(generation, report, recorded.err())
+        let error = recorded.err()?;
+        tracing::error!(session = %self.id, run, %error, "the end of a run is not recorded yet");
+        Some(error)
     }
 
     /// That execution is over, if it was not before.
@@ -618,8 +627,8 @@ impl Shared {
     }
 }
 
-/// A turn that is claimed, between its record and its run.
-enum Starting {
+/// A turn or a side run that is claimed, between its record and its run.
+pub(super) enum Starting {
     /// It runs.
     Begun(Begun),
     /// Its record is not written yet.
@@ -630,7 +639,11 @@ enum Starting {
 
 impl Starting {
     /// Starts the run at once where its record is there at once.
-    fn new(shared: &Arc<Shared>, plan: Plan, mut receipt: Receipt) -> (Starting, Recording) {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        plan: Plan,
+        mut receipt: Receipt,
+    ) -> (Starting, Recording) {
         match receipt.now() {
             Some(Ok(_)) => (Starting::Begun(begin(shared, plan)), Recording::Done(Ok(()))),
             Some(Err(error)) => (Starting::Refused(error.clone()), Recording::Done(Err(error))),
@@ -641,7 +654,7 @@ impl Starting {
         }
     }
 
-    async fn begun(self, shared: &Arc<Shared>) -> Result<Begun, StoreError> {
+    pub(super) async fn begun(self, shared: &Arc<Shared>) -> Result<Begun, StoreError> {
         let (plan, receipt, tell) = match self {
             Starting::Begun(begun) => return Ok(begun),
             Starting::Refused(error) => return Err(error),
@@ -654,11 +667,25 @@ impl Starting {
     }
 }
 
-/// Whether a turn is recorded.
+/// Whether the beginning of a turn or a side run is recorded.
 #[derive(Debug)]
-enum Recording {
+pub(super) enum Recording {
     Done(Result<(), StoreError>),
     Open(oneshot::Receiver<Result<(), StoreError>>),
+}
+
+impl Recording {
+    /// Cancel safe.
+    pub(super) async fn done(&mut self) -> Result<(), StoreError> {
+        if let Recording::Open(answer) = self {
+            let answer = answer.await.unwrap_or(Err(StoreError::Closed));
+            *self = Recording::Done(answer);
+        }
+        match self {
+            Recording::Done(answer) => answer.clone(),
+            Recording::Open(_) => Ok(()),
+        }
+    }
 }
 
 /// Where the newest messages begin that are no more than so many, and no more bytes than that.
@@ -676,7 +703,7 @@ fn from(messages: &[Arc<Message>], limit: usize, bytes: usize) -> usize {
     messages.len() - messages.iter().rev().take(limit).take_while(fits).count()
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -711,14 +738,7 @@ impl Turn {
     ///
     /// Cancel safe.
     pub async fn recorded(&mut self) -> Result<(), StoreError> {
-        if let Recording::Open(answer) = &mut self.recorded {
-            let answer = answer.await.unwrap_or(Err(StoreError::Closed));
-            self.recorded = Recording::Done(answer);
-        }
-        match &self.recorded {
-            Recording::Done(answer) => answer.clone(),
-            Recording::Open(_) => Ok(()),
-        }
+        self.recorded.done().await
     }
 
     /// Waits until the turn has ended and nothing of it is left but, perhaps, calls that cannot be interrupted, such as
@@ -784,6 +804,8 @@ pub struct Stopped {
     pub turn: usize,
     /// Background units.
     pub background: usize,
+    /// Side runs.
+    pub side: usize,
 }
 
 /// A turn was not started.

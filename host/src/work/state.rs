@@ -238,7 +238,27 @@ impl<X: Carries> State<X> {
         stop: &Stop,
         now: Instant,
     ) -> (usize, Vec<Reached<X>>) {
-        let children: Vec<WorkId> = self.children(id).map(|node| node.id).collect();
+        self.stop_each(self.children(id).map(|node| node.id).collect(), stop, now)
+    }
+
+    /// The same for children of one kind only.
+    pub(super) fn stop_children_of(
+        &mut self,
+        id: WorkId,
+        kind: Kind,
+        stop: &Stop,
+        now: Instant,
+    ) -> (usize, Vec<Reached<X>>) {
+        let of_that_kind = self.children(id).filter(|node| node.kind == kind);
+        self.stop_each(of_that_kind.map(|node| node.id).collect(), stop, now)
+    }
+
+    fn stop_each(
+        &mut self,
+        children: Vec<WorkId>,
+        stop: &Stop,
+        now: Instant,
+    ) -> (usize, Vec<Reached<X>>) {
         let (mut count, mut reached) = (0, Vec::new());
         for child in children {
             let mut below = self.stop(child, stop, now);

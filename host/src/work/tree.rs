@@ -426,6 +426,15 @@ impl Work {
         count
     }
 
+    /// Stops everything of that kind that this node owns directly, with all that is below it, and nothing else. Returns
+    /// how many of its children it changed.
+    pub fn stop_children_of(&self, kind: Kind, stop: &Stop) -> usize {
+        let (count, reached) =
+            lock(&self.shared.state).stop_children_of(self.id, kind, stop, Instant::now());
+        self.shared.pass_on(reached, stop);
+        count
+    }
+
     /// Takes over work from other owners, all of it or none, in one step (W1). What this node carries reaches it.
     ///
     /// # Errors

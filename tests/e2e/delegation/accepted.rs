@@ -88,7 +88,7 @@ async fn a_session_without_background_work_has_nothing_to_stop() -> Result {
     let host = with_agent().build()?;
     let session = polled(&host).await?;
     assert_eq!(session.stop_background("user", "nothing"), 0);
-    assert_eq!(session.stop("user", "nothing"), Stopped { turn: 0, background: 0 });
+    assert_eq!(session.stop("user", "nothing"), Stopped { turn: 0, background: 0, side: 0 });
     let turn = session.prompt("try checkpoint here\nsay on", "")?;
     host.reached("here").await?;
     assert_eq!(session.stop_background("user", "nothing"), 0);
@@ -107,7 +107,7 @@ pub(crate) async fn a_persons_stop_reaches_the_turn_and_the_background() -> Resu
     host.reached("a").await?;
     host.reached("b").await?;
     let stopped = session.stop("user", "all of it");
-    assert_eq!(stopped, Stopped { turn: 1, background: 1 });
+    assert_eq!(stopped, Stopped { turn: 1, background: 1, side: 0 });
     within("the turn", turn.ended()).await?;
     let completion = within("the completion", session.completion()).await?;
     let outputs: Vec<&str> = completion.entries.iter().map(|entry| entry.output.as_str()).collect();
@@ -118,7 +118,7 @@ pub(crate) async fn a_persons_stop_reaches_the_turn_and_the_background() -> Resu
     host.release("told");
     host.release("parent");
     host.until("the turn ends", |_| session.running().is_none()).await?;
-    assert_eq!(session.stop("user", "idle"), Stopped { turn: 0, background: 1 });
+    assert_eq!(session.stop("user", "idle"), Stopped { turn: 0, background: 1, side: 0 });
     over(&host).await
 }
 
