@@ -24,8 +24,9 @@ pub mod work;
 
 pub use error::{Error, ErrorKind};
 pub use host::{
-    Compilation, DATABASE, Homes, Host, HostBuilder, Profile, ProfileSettings, Served, Service,
-    ServiceSettings, SessionBuilder,
+    Clock, Compilation, DATABASE, Homes, Host, HostBuilder, Profile, ProfileSettings, SCHEDULES,
+    ScheduleView, ScheduledRun, Schedules, Served, Service, ServiceSettings, SessionBuilder,
+    SystemClock,
 };
 
 /// What the child process runs that compiles components: one component from standard input, its code to standard

@@ -19,6 +19,7 @@ mod limits;
 mod model_wire;
 mod ownership;
 mod parking;
+mod profiles;
 mod side_runs;
 mod start;
 mod stops;

@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 use super::first_party;
 use super::host::{Host, Inner};
 use super::program::{self, Purpose};
+use super::schedules::{Clock, SystemClock};
 use super::setting::{Given, Setting};
 use crate::delegation::{DelegationLimits, Hooks, InMemory, Recorder, Scheduler, Slots};
 use crate::error::{Error, ErrorKind};
@@ -58,6 +59,7 @@ pub struct HostBuilder {
     pool: Option<Pool>,
     environment: Environment,
     checkpoints: Arc<dyn Checkpoints>,
+    clock: Arc<dyn Clock>,
     hooks: Hooks,
     recorder: Arc<dyn Recorder>,
     names: Option<Arc<dyn Names>>,
@@ -79,6 +81,7 @@ impl HostBuilder {
             pool: None,
             environment: Arc::new(|_| None),
             checkpoints: Arc::new(NoCheckpoints),
+            clock: Arc::new(SystemClock),
             hooks: Hooks::default(),
             recorder: Arc::new(InMemory),
             names: None,
@@ -175,6 +178,12 @@ impl HostBuilder {
         self
     }
 
+    /// What scheduled runs go by, in place of the clock of the machine.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
     /// Who has a say in what is let into the background. Without it capacity alone decides.
     pub fn scheduler(mut self, scheduler: Arc<dyn Scheduler>) -> Self {
         self.hooks.scheduler = scheduler;
@@ -204,6 +213,12 @@ impl HostBuilder {
         let control = Handle::try_current().map_err(|error| {
             machine("a host must be built inside a tokio runtime")(error.into())
         })?;
+        if let Some(place) = self.configuration.profile_only() {
+            let words = format!(
+                "{place}: schedules belong to a profile; write them into the configuration in its home"
+            );
+            return Err(Error::new(ErrorKind::Configuration, words));
+        }
         let cache = self.cache.or_else(|| self.configuration.cache_directory.clone());
         let given = Given {
             configuration: self.configuration,
@@ -258,6 +273,7 @@ impl HostBuilder {
                 environment: self.environment,
                 reads: Arc::new(Semaphore::new(READS)),
                 checkpoints: self.checkpoints,
+                clock: self.clock,
                 slots,
                 recorder: self.recorder,
                 sessions: AtomicU64::new(0),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::host::Host;
 use super::profile::{Profile, ProfileSettings};
+use super::schedules::SCHEDULES;
 use crate::error::{Error, ErrorKind};
 use crate::plugin::Configuration;
 use crate::profile::{Held, NotClosed, NotOpened, Opens, Profiles, Wanted};
@@ -71,6 +72,16 @@ impl Opens for Homes {
         };
         let opened = self.host.profile_on(Arc::new(work.share()), settings).await;
         let profile = opened.map_err(|error| not_opened(&wanted.configuration, &error))?;
+        let (owner, home) = (profile.schedules().owner, wanted.home.clone());
+        let read = {
+            let owner = Arc::clone(&owner);
+            move || owner.read(&home)
+        };
+        let read = self.apart(work, "what schedules have decided is read", read).await?;
+        read.map_err(|error| NotOpened::Unusable {
+            words: format!("could not read {}: {error}", wanted.home.join(SCHEDULES).display()),
+        })?;
+        owner.bind(&profile);
         Ok(Served { profile })
     }
 
@@ -118,9 +129,13 @@ impl Homes {
 impl Held for Served {
     fn unpublish(&self) {}
 
-    fn unbind_schedule(&self) {}
+    fn unbind_schedule(&self) {
+        self.profile.schedules().owner.unbind();
+    }
 
     async fn close(&self, _drained: Drained) -> Result<(), NotClosed> {
+        // The last of what came of scheduled runs is written then.
+        self.profile.schedules().owner.ended().await;
         // The last words of what was stopped a moment ago. A store that fails has had its time by then.
         tokio::time::timeout(LAST_WORDS, self.profile.recorded()).await.ok();
         self.profile.rest();

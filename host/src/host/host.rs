@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 
 use super::builder::{Compilation, HostBuilder};
 use super::open::{Place, SessionBuilder};
+use super::schedules::Clock;
 use super::setting::{Given, Setting};
 use crate::delegation::{Recorder, Slots, SlotsUsed};
 use crate::model::Models;
@@ -39,6 +40,8 @@ pub(super) struct Inner {
     /// Places for reads of components, each of which holds a thread and a component.
     pub(super) reads: Arc<Semaphore>,
     pub(super) checkpoints: Arc<dyn Checkpoints>,
+    /// What scheduled runs go by.
+    pub(super) clock: Arc<dyn Clock>,
     pub(super) slots: Slots,
     pub(super) recorder: Arc<dyn Recorder>,
     pub(super) sessions: AtomicU64,

@@ -14,6 +14,7 @@ mod loaded;
 mod open;
 mod profile;
 mod program;
+mod schedules;
 mod service;
 mod setting;
 
@@ -22,4 +23,5 @@ pub use homes::{DATABASE, Homes, Served};
 pub use host::Host;
 pub use open::SessionBuilder;
 pub use profile::{Profile, ProfileSettings};
+pub use schedules::{Clock, SCHEDULES, ScheduleView, ScheduledRun, Schedules, SystemClock};
 pub use service::{Service, ServiceSettings};

@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Deserialize;
+use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
 use super::host::Host;
 use super::loaded::Loaded;
 use super::open::{Home, Place, SessionBuilder};
+use super::schedules::{Owner, Schedules};
 use super::setting::{Given, Setting};
 use crate::error::{Error, ErrorKind};
 use crate::ids::{SessionId, WorkId};
@@ -67,6 +69,8 @@ struct Shared {
     setting: Mutex<(Arc<Setting>, Arc<Loaded>)>,
     /// The sessions that somebody asked for. One that is being read has an empty cell.
     awake: Mutex<BTreeMap<SessionId, Arc<OnceCell<Session>>>>,
+    /// Not bound where the profile is not served from its home.
+    schedules: Arc<Owner>,
 }
 
 /// What a session was opened with, as the store keeps it.
@@ -122,6 +126,7 @@ impl Host {
                 );
             }
         }
+        let schedules = Owner::new(&home, Arc::clone(&self.inner.clock));
         let shared = Shared {
             host: self.clone(),
             name,
@@ -131,6 +136,7 @@ impl Host {
             store,
             setting: Mutex::new((Arc::new(setting), Arc::default())),
             awake: Mutex::default(),
+            schedules,
         };
         let profile = Profile { shared: Arc::new(shared) };
         profile.bring(unfinished);
@@ -167,6 +173,16 @@ impl Profile {
     /// Its node.
     pub(super) fn node(&self) -> &Work {
         &self.shared.node
+    }
+
+    /// Its schedules, and what came of them. A profile that is served from its home has those of its configuration.
+    pub fn schedules(&self) -> Schedules {
+        Schedules { owner: Arc::clone(&self.shared.schedules) }
+    }
+
+    /// Where its tasks run.
+    pub(super) fn control(&self) -> Handle {
+        self.shared.host.sandbox().control().clone()
     }
 
     /// The host that has it open.
@@ -329,6 +345,7 @@ impl Profile {
     /// [`ErrorKind::Configuration`] for one that cannot be used; the old one stays.
     pub async fn reload(&self, configuration: Configuration) -> Result<(), Error> {
         let setting = self.shared.host.setting_of(&self.shared.home, configuration)?;
+        self.shared.schedules.rebind(&setting.configuration);
         *self.shared.lock() = (Arc::new(setting), Arc::default());
         let awake: Vec<Session> =
             self.shared.awake().values().filter_map(|cell| cell.get().cloned()).collect();

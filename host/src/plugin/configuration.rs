@@ -14,8 +14,9 @@ use super::file::{self, FileError};
 use super::hosts::HostEntry;
 use super::limits::LimitsTable;
 use super::manifest::{access, read_only};
-use super::names::{ModelName, Mount, Name, SecretName, Variable};
+use super::names::{ModelName, Mount, Name, ScheduleName, SecretName, Variable};
 use super::patterns::Patterns;
+use super::schedules::ScheduleTable;
 use super::secrets::SecretSource;
 use super::settings::Settings;
 use super::text::{Place, nearest, printable};
@@ -85,6 +86,9 @@ pub struct Configuration {
     /// The daemon.
     #[serde(deserialize_with = "table")]
     pub serve: ServeTable,
+    /// Runs that begin by the clock. Only a profile has any.
+    #[serde(deserialize_with = "named_tables")]
+    pub schedules: BTreeMap<ScheduleName, ScheduleTable>,
     /// The text itself, for the parts that are read later.
     #[serde(skip)]
     source: Source,
@@ -356,6 +360,13 @@ impl Configuration {
         set.into_iter().find(|(_, set)| *set).map(|(key, _)| key)
     }
 
+    /// The place of the first thing in it that makes sense for a profile and not for a host; none when there is no such thing.
+    pub fn profile_only(&self) -> Option<Place> {
+        let name = self.schedules.keys().next()?;
+        let Source { text, file, .. } = &self.source;
+        Some(document::locate(text, file, &["schedules", name.as_str()]))
+    }
+
     /// The names of the models.
     pub fn models(&self) -> impl Iterator<Item = &ModelName> {
         self.models.keys()
@@ -422,6 +433,15 @@ impl Configuration {
                         mount: directory.mount.clone(),
                     });
                 }
+            }
+        }
+        for (name, schedule) in &self.schedules {
+            let input = &schedule.input;
+            if !input.is_empty()
+                && let Err(error) = serde_json::from_str::<IgnoredAny>(input)
+            {
+                let place = place(&["schedules", name.as_str(), "input"]);
+                return Err(ConfigurationError::Input { place, reason: error.to_string() });
             }
         }
         Ok(())
@@ -585,5 +605,15 @@ pub enum ConfigurationError {
         place: Place,
         /// Its name.
         mount: Mount,
+    },
+    /// The input of a scheduled run is not JSON: mend it.
+    #[error(
+        "{place}: `input` is not JSON: {reason}; write JSON in a text, such as '{{\"days\": 7}}', or leave it out"
+    )]
+    Input {
+        /// Where.
+        place: Place,
+        /// What is wrong with it.
+        reason: String,
     },
 }

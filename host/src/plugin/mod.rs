@@ -33,6 +33,7 @@ mod manifest;
 mod names;
 mod package;
 mod patterns;
+mod schedules;
 mod secrets;
 mod settings;
 mod text;
@@ -56,9 +57,10 @@ pub use manifest::{
     ComponentPath, Description, FILE_NAME, Interface, Kind, Manifest, ManifestError, Requested,
     RequestedDirectory, RequestedMount,
 };
-pub use names::{ModelName, Mount, Name, NameError, SecretName, Variable, Version};
+pub use names::{ModelName, Mount, Name, NameError, ScheduleName, SecretName, Variable, Version};
 pub use package::{Component, Digest, Embedded, Plugin, PluginError, Source};
 pub use patterns::{Pattern, PatternError, Patterns};
+pub use schedules::{ScheduleSession, ScheduleTable};
 pub use secrets::{SecretError, SecretSource};
 pub use settings::Settings;
 pub use text::{Place, printable};

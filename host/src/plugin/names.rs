@@ -73,6 +73,15 @@ name!(
 );
 
 name!(
+    /// The name of a schedule, or of the session that one or more of them share.
+    ScheduleName,
+    "the name of a schedule or of its session",
+    "a lower-case letter or digit, then lower-case letters, digits and `-`, at most 32 characters",
+    |text| starts(text, |c| c.is_ascii_lowercase() || c.is_ascii_digit())
+        && all(text, 32, |c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+);
+
+name!(
     /// The name of a directory as guests see it: `work` is found at `/work`.
     Mount,
     "the name of a directory",

@@ -95,6 +95,27 @@ impl Planner {
         Planner { entries: schedules.into_iter().map(entry).collect() }
     }
 
+    /// Takes over other schedules. One whose times are as they were keeps what was decided about it and what waits in its
+    /// line; another begins now, so that no time before that comes due by it.
+    pub fn rebind(
+        &mut self,
+        schedules: impl IntoIterator<Item = (String, Schedule)>,
+        now: Timestamp,
+    ) {
+        let mut old = std::mem::take(&mut self.entries);
+        let entry = |(name, schedule): (String, Schedule)| {
+            let same = |old: &Entry| {
+                old.schedule.cron == schedule.cron && old.schedule.time_zone == schedule.time_zone
+            };
+            let entry = match old.remove(&name).filter(same) {
+                Some(old) => Entry { schedule, ..old },
+                None => Entry { schedule, decided: now, line: VecDeque::new() },
+            };
+            (name, entry)
+        };
+        self.entries = schedules.into_iter().map(entry).collect();
+    }
+
     /// When to ask what is due; none when there is no schedule. A time before `now` means at once. Also ask whenever a
     /// scheduled run has ended, because another may wait for that, and when the clock was set.
     pub fn next(&self, now: Timestamp) -> Option<Timestamp> {
@@ -113,6 +134,11 @@ impl Planner {
             due.passed.extend(passed);
         }
         due
+    }
+
+    /// When a schedule is due next; none for one that is not in the plan.
+    pub fn next_of(&self, schedule: &str) -> Option<Timestamp> {
+        self.entries.get(schedule).and_then(Entry::next)
     }
 
     /// How many runs of a schedule wait for an earlier one.

@@ -204,6 +204,35 @@ fn a_run_that_would_overlap_is_left_out_waits_or_starts() {
     assert!(!due.start[0].what.makes_up);
 }
 
+/// Rule K1: no time is decided about twice, and none by a schedule that was not there then.
+#[test]
+fn other_schedules_are_taken_over_without_a_run_too_many() {
+    let hourly = || Schedule {
+        missed: Missed::Once,
+        overlap: Overlap::Queue,
+        ..schedule("0 * * * *", "UTC")
+    };
+    let mut plan = planner(hourly(), "2026-05-01T00:30:00Z");
+    let one = at("2026-05-01T01:00:00Z");
+    assert_eq!(starts(&plan.due(one, |_| 0)).len(), 1);
+    assert_eq!(plan.due(at("2026-05-01T02:00:00Z"), |_| 1), Due::default(), "it waits");
+    // As it was, but for what becomes of overlaps: nothing comes twice, and what waits is not lost.
+    let now = at("2026-05-01T02:10:00Z");
+    let same = Schedule { overlap: Overlap::Skip, ..hourly() };
+    plan.rebind([("it".to_owned(), same)], now);
+    assert_eq!(plan.waiting("it"), 1);
+    assert_eq!(starts(&plan.due(now, |_| 0)), ["2026-05-01T02:00:00Z"]);
+    assert_eq!(plan.due(now, |_| 0), Due::default());
+    // Other times, and a new one: both begin now.
+    let often = Schedule { missed: Missed::Once, ..schedule("*/5 * * * *", "UTC") };
+    let now = at("2026-05-01T02:33:00Z");
+    plan.rebind([("it".to_owned(), often.clone()), ("new".to_owned(), often)], now);
+    assert_eq!(plan.due(now, |_| 0), Due::default());
+    assert_eq!(plan.next_of("new"), Some(at("2026-05-01T02:35:00Z")));
+    plan.rebind([], now);
+    assert_eq!((plan.next(now), plan.next_of("it")), (None, None));
+}
+
 /// The host was away for years, and a run a minute was missed: that takes no time and no memory to speak of.
 #[test]
 fn years_of_missed_runs_are_not_walked_through() {

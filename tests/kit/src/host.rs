@@ -13,7 +13,7 @@ use checkrein::plugin::Configuration;
 use checkrein::sandbox::{Names, Pool, PoolUse};
 use checkrein::session::{Checkpoints, Session, TurnReport};
 use checkrein::work::{Kind, NodeView};
-use checkrein::{Compilation, Host, HostBuilder, SessionBuilder};
+use checkrein::{Clock, Compilation, Host, HostBuilder, SessionBuilder};
 use tempfile::TempDir;
 
 use crate::checkpoints::Places;
@@ -37,6 +37,7 @@ pub struct TestHostBuilder {
     environment: HashMap<String, String>,
     pool: Pool,
     checkpoints: Option<Arc<dyn Checkpoints>>,
+    clock: Option<Arc<dyn Clock>>,
     scheduler: Option<Arc<dyn Scheduler>>,
     recorder: Option<Arc<dyn Recorder>>,
     names: Option<Arc<dyn Names>>,
@@ -69,6 +70,7 @@ impl TestHost {
             environment: HashMap::new(),
             pool: Pool::Slots(SLOTS),
             checkpoints: None,
+            clock: None,
             scheduler: None,
             recorder: None,
             names: None,
@@ -269,6 +271,12 @@ impl TestHostBuilder {
         self
     }
 
+    /// Has scheduled runs go by another clock.
+    pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
+        self.clock = Some(Arc::new(clock));
+        self
+    }
+
     /// Has somebody else say what is let into the background.
     pub fn scheduler(mut self, scheduler: Arc<dyn Scheduler>) -> Self {
         self.scheduler = Some(scheduler);
@@ -323,6 +331,9 @@ impl TestHostBuilder {
             .pool(self.pool)
             .environment(move |name| environment.get(name).cloned())
             .checkpoints(checkpoints);
+        if let Some(clock) = self.clock {
+            builder = builder.clock(clock);
+        }
         if let Some(scheduler) = self.scheduler {
             builder = builder.scheduler(scheduler);
         }

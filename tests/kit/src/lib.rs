@@ -23,6 +23,7 @@
 
 mod admissions;
 mod checkpoints;
+mod clock;
 mod guests;
 mod host;
 mod logs;
@@ -36,6 +37,7 @@ mod wit;
 
 pub use admissions::Admissions;
 pub use checkpoints::Places;
+pub use clock::TestClock;
 pub use guests::{guest, neighbour_answer, wat};
 pub use host::{TestHost, TestHostBuilder};
 pub use logs::{Line, Logs};

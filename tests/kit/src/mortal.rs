@@ -28,6 +28,8 @@ enum State {
     Dead(Vec<Then>),
     /// Takes no writes: what is owed waits.
     Failing(StoreError, VecDeque<Write>),
+    /// Answers nobody: all that is written waits.
+    Stalled(VecDeque<Write>),
 }
 
 impl fmt::Debug for Mortal {
@@ -82,12 +84,17 @@ impl Mortal {
         *self.lock() = State::Failing(error, VecDeque::new());
     }
 
+    /// Is slow from now on: whatever is written waits.
+    pub fn stalls(&self) {
+        *self.lock() = State::Stalled(VecDeque::new());
+    }
+
     /// Takes writes again, and first those that it owes.
     pub fn heals(&self) {
         loop {
             let next = {
                 let mut state = self.lock();
-                let State::Failing(_, owed) = &mut *state else { return };
+                let (State::Failing(_, owed) | State::Stalled(owed)) = &mut *state else { return };
                 let next = owed.pop_front();
                 if next.is_none() {
                     *state = State::Alive;
@@ -104,7 +111,7 @@ impl Mortal {
     /// How many writes it owes.
     pub fn owes(&self) -> usize {
         match &*self.lock() {
-            State::Failing(_, owed) => owed.len(),
+            State::Failing(_, owed) | State::Stalled(owed) => owed.len(),
             State::Alive | State::Dead(_) => 0,
         }
     }
@@ -141,6 +148,10 @@ impl Store for Mortal {
             State::Alive => None,
             State::Dead(waiting) => {
                 waiting.extend(write.then);
+                return;
+            }
+            State::Stalled(owed) => {
+                owed.push_back(write);
                 return;
             }
             State::Failing(_, owed) if write.class == Class::Owed => {
