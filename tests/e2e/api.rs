@@ -7,3 +7,4 @@ mod faults;
 mod requests;
 mod router;
 mod shutdown;
+mod sides;

@@ -173,7 +173,12 @@ fn steps(
 ) -> Steps {
     let (closing, directory) = (closing.clone(), service.directory().to_owned());
     let recorded = service.clone();
+    let leaving = closing.clone();
     Steps::new()
+        .tell_clients(move || async move {
+            leaving.leave();
+            Ok(())
+        })
         .stop_listeners(move || async move {
             // Those who follow hear of the ends of their turns first.
             tokio::time::timeout(RECORDED, recorded.recorded()).await.ok();

@@ -70,6 +70,9 @@ enum Command {
     /// Send a prompt to a session of a daemon.
     #[command(after_help = Code::help())]
     Send(daemon::send::Send),
+    /// Ask something about a session of a daemon, and change nothing of it.
+    #[command(after_help = Code::help())]
+    Ask(daemon::ask::Ask),
     /// Follow a session of a daemon.
     Attach(daemon::attach::Attach),
     /// Stop a session of a daemon, or any piece of work.
@@ -79,6 +82,8 @@ enum Command {
     /// List, show or delete sessions of a daemon.
     #[command(subcommand)]
     Session(daemon::session::Session),
+    /// Show what a daemon begins by the clock, and what came of it.
+    Schedules(daemon::schedules::Schedules),
     /// Have a daemon take no new work.
     Drain(daemon::drain::Drain),
     /// Have a daemon look again at its profiles and their configurations.
@@ -103,6 +108,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Ps(ps) => ps.execute(),
         Command::Tree(tree) => tree.execute(),
         Command::Send(send) => send.execute(),
+        Command::Ask(ask) => ask.execute(),
+        Command::Schedules(schedules) => schedules.execute(),
         Command::Attach(attach) => attach.execute(cli.verbose),
         Command::Stop(stop) => stop.execute(),
         Command::Delegations(delegations) => delegations.execute(),

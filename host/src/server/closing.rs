@@ -7,6 +7,8 @@ use tokio::sync::watch;
 pub(super) enum Phase {
     /// Requests are taken.
     Open,
+    /// The host goes; requests are still taken.
+    Leaving,
     /// No new requests; answers that are under way are finished, and streams of events end.
     Ending,
     /// Connections are cut.
@@ -29,6 +31,11 @@ impl Closing {
     /// Nothing ends yet.
     pub fn new() -> Closing {
         Closing::default()
+    }
+
+    /// Tells those who follow events that the host goes: no new work is taken, and what runs may come to its end.
+    pub fn leave(&self) {
+        self.raise(Phase::Leaving);
     }
 
     /// Lets streams of events end, and connections with them. Events that are recorded by now are still sent.
@@ -60,6 +67,17 @@ pub(super) struct Watch {
 }
 
 impl Watch {
+    /// Waits until it has come so far; for ever, where nobody is left who could bring it on.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub(super) async fn raised(&mut self, at_least: Phase) {
+        if self.phase.wait_for(|phase| *phase >= at_least).await.is_err() {
+            std::future::pending().await
+        }
+    }
+
     /// Waits until it has come so far, or nobody is left who could bring it on.
     ///
     /// # Cancel safety

@@ -11,7 +11,7 @@ use super::gate::Denied;
 use super::served::NotServed;
 use crate::delegation::UnknownUnit;
 use crate::error::{Error, ErrorKind};
-use crate::session::{PromptError, StopError};
+use crate::session::{PromptError, SideError, StopError, TakeInError};
 use crate::store::StoreError;
 use crate::work::{Gone, Refused};
 
@@ -265,6 +265,25 @@ impl From<PromptError> for Problem {
         match error {
             PromptError::Busy { .. } => Problem::of(ProblemKind::Busy, &error),
             PromptError::Refused(refused) => refused.into(),
+        }
+    }
+}
+
+impl From<SideError> for Problem {
+    fn from(error: SideError) -> Problem {
+        match error {
+            SideError::TooMany { .. } => Problem::of(ProblemKind::Busy, &error),
+            SideError::Refused(refused) => refused.into(),
+            SideError::Model { .. } => Problem::of(ProblemKind::BadRequest, &error),
+        }
+    }
+}
+
+impl From<TakeInError> for Problem {
+    fn from(error: TakeInError) -> Problem {
+        match error {
+            TakeInError::Busy { .. } => Problem::of(ProblemKind::Busy, &error),
+            TakeInError::Store(error) => error.into(),
         }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::delegation::{Completion, TaskOutcome, UnitView};
 use crate::plugin::Catalogue;
 use crate::sandbox::Used;
-use crate::session::TurnReport;
+use crate::session::{Answer, SideReport, ToolAnswer, TurnReport};
 use crate::store::{Health, MessageRow, SessionRow};
 use crate::work::{NodeView, StopKind, Tree};
 
@@ -143,6 +143,139 @@ pub(super) struct TurnView {
     unrecorded: Option<String>,
 }
 
+/// What became of a side run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct SideView {
+    /// Its name, as events have it.
+    run: String,
+    /// As of a turn.
+    status: String,
+    /// What went wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+    /// Its final text; for one that did not come to its end, what it had said.
+    output: String,
+    /// For one that did not come to its end: what tools had answered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<ToolView>,
+    /// What it used.
+    used: UsedView,
+    /// The limits that it came up against.
+    limits_reached: Vec<String>,
+    /// Why its end is not recorded yet; left out when it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unrecorded: Option<String>,
+}
+
+impl From<SideReport> for SideView {
+    fn from(report: SideReport) -> SideView {
+        SideView {
+            run: report.run.to_string(),
+            status: report.outcome.status().to_owned(),
+            detail: report.outcome.detail(),
+            output: report.output,
+            tools: report.tools.into_iter().map(ToolView::from).collect(),
+            used: report.used.into(),
+            limits_reached: report.reached.iter().map(|kind| kind.to_string()).collect(),
+            unrecorded: report.unrecorded.map(|error| error.to_string()),
+        }
+    }
+}
+
+/// The answer to a question that was asked aside.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct AnswerView {
+    /// As of a turn.
+    status: String,
+    /// What went wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+    /// The answer; nothing when it was stopped.
+    text: String,
+    /// What it used.
+    used: UsedView,
+    /// The limits that it came up against.
+    limits_reached: Vec<String>,
+}
+
+impl From<Answer> for AnswerView {
+    fn from(answer: Answer) -> AnswerView {
+        AnswerView {
+            status: answer.outcome.status().to_owned(),
+            detail: answer.outcome.detail(),
+            text: answer.text,
+            used: answer.used.into(),
+            limits_reached: answer.reached.iter().map(|kind| kind.to_string()).collect(),
+        }
+    }
+}
+
+/// A schedule, and what came of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct ScheduleView {
+    /// Its name.
+    name: String,
+    /// When, as a cron expression.
+    cron: String,
+    /// Whose clock that is.
+    time_zone: String,
+    /// The agent that is run.
+    agent: String,
+    /// When it is due next, as RFC 3339 writes it; none when nobody decides about it any more.
+    next: Option<String>,
+    /// Runs that wait for an earlier one.
+    waiting: usize,
+    /// The newest runs, the oldest first.
+    runs: Vec<ScheduledRunView>,
+}
+
+/// One scheduled run, or times at which there was none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+struct ScheduledRunView {
+    /// The time that it was scheduled for.
+    scheduled: String,
+    /// Whether the host was not there at that time, and made up for it later.
+    makes_up: bool,
+    /// When it was over; none while it goes on.
+    ended: Option<String>,
+    /// The session that it is a turn of, once there is one.
+    session: Option<String>,
+    /// Which execution of that session.
+    generation: Option<u64>,
+    /// `running`, or how the turn ended; `unknown` when the host ended before it did; `refused` when it was not started; `skipped`
+    /// for times that were left out.
+    status: String,
+    /// What went wrong, or why there was no run.
+    detail: Option<String>,
+}
+
+impl From<crate::host::ScheduleView> for ScheduleView {
+    fn from(view: crate::host::ScheduleView) -> ScheduleView {
+        let run = |run: crate::host::ScheduledRun| ScheduledRunView {
+            scheduled: run.scheduled.to_string(),
+            makes_up: run.makes_up,
+            ended: run.ended.map(|time| time.to_string()),
+            session: run.session.map(|session| session.to_string()),
+            generation: run.generation,
+            status: run.status,
+            detail: run.detail,
+        };
+        ScheduleView {
+            name: view.name,
+            cron: view.cron,
+            time_zone: view.time_zone,
+            agent: view.agent,
+            next: view.next.map(|time| time.to_string()),
+            waiting: view.waiting,
+            runs: view.runs.into_iter().map(run).collect(),
+        }
+    }
+}
+
 /// What a tool had answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 struct ToolView {
@@ -154,6 +287,13 @@ struct ToolView {
     status: String,
     /// What it said.
     content: String,
+}
+
+impl From<ToolAnswer> for ToolView {
+    fn from(answer: ToolAnswer) -> ToolView {
+        let ToolAnswer { id, tool, status, content } = answer;
+        ToolView { id, tool, status, content }
+    }
 }
 
 /// What a run used.
@@ -192,18 +332,12 @@ impl From<Used> for UsedView {
 
 impl From<TurnReport> for TurnView {
     fn from(report: TurnReport) -> TurnView {
-        let tool = |answer: crate::session::ToolAnswer| ToolView {
-            id: answer.id,
-            tool: answer.tool,
-            status: answer.status,
-            content: answer.content,
-        };
         TurnView {
             generation: report.generation.0,
             status: report.outcome.status().to_owned(),
             detail: report.outcome.detail().map(|detail| detail.to_string()),
             output: report.output,
-            tools: report.tools.into_iter().map(tool).collect(),
+            tools: report.tools.into_iter().map(ToolView::from).collect(),
             used: report.used.into(),
             limits_reached: report.reached.iter().map(|kind| kind.to_string()).collect(),
             unrecorded: report.unrecorded.map(|error| error.to_string()),

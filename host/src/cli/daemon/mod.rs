@@ -4,6 +4,7 @@
 //! - [`send`] prompts a session, [`stop`] stops one, or any piece of work; [`session`] looks after sessions.
 //! - [`drain`] and [`reload`] are for operators. [`client`] speaks HTTP.
 
+pub(super) mod ask;
 pub(super) mod attach;
 mod client;
 pub(super) mod delegations;
@@ -11,6 +12,7 @@ pub(super) mod drain;
 mod events;
 pub(super) mod ps;
 pub(super) mod reload;
+pub(super) mod schedules;
 pub(super) mod send;
 pub(super) mod session;
 pub(super) mod stop;

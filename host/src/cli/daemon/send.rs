@@ -25,6 +25,9 @@ pub(crate) struct Send {
     /// Stand in line while a turn is going on.
     #[arg(long)]
     queue: bool,
+    /// Run it beside the turn, in a run of its own whose result does not enter the conversation.
+    #[arg(long, conflicts_with = "queue")]
+    beside: bool,
 }
 
 impl Send {
@@ -43,8 +46,13 @@ impl Send {
                     return Err(Problem::new(Code::Usage, words));
                 }
             };
-            let prompt = json!({ "goal": text, "wait": self.wait, "queue": self.queue });
-            let mut answer = client.post(&format!("{session}/prompts"), &prompt).await?;
+            let mut answer = if self.beside {
+                let prompt = json!({ "goal": text, "wait": self.wait });
+                client.post(&format!("{session}/side-runs"), &prompt).await?
+            } else {
+                let prompt = json!({ "goal": text, "wait": self.wait, "queue": self.queue });
+                client.post(&format!("{session}/prompts"), &prompt).await?
+            };
             let code = if self.wait { code(&answer) } else { Code::Completed };
             answer["session"] = session.rsplit('/').next().into();
             self.daemon
@@ -66,6 +74,9 @@ async fn open(client: &Client, named: &str) -> Result<String, Problem> {
 }
 
 fn begun(answer: &Value) -> String {
+    if let Some(run) = answer["run"].as_str() {
+        return format!("{run} ({})\n", word(&answer["work"]));
+    }
     format!("{} turn {}\n", word(&answer["session"]), number(&answer["generation"]))
 }
 

@@ -84,6 +84,7 @@ async fn events(
         _session: session,
         last: after,
         until,
+        leaving: app.closing().watch(),
         closing: app.closing().watch(),
         keep_alive: app.keep_alive(),
         state: Stream::Open,
@@ -110,6 +111,7 @@ struct Follow {
     last: u64,
     /// Where to end.
     until: Option<u64>,
+    leaving: Watch,
     closing: Watch,
     keep_alive: std::time::Duration,
     state: Stream,
@@ -118,6 +120,8 @@ struct Follow {
 #[derive(PartialEq, Eq)]
 enum Stream {
     Open,
+    /// It was told that the host goes.
+    Told,
     Over,
 }
 
@@ -129,6 +133,10 @@ impl Follow {
         }
         let next = tokio::select! {
             biased;
+            () = self.leaving.raised(Phase::Leaving), if self.state == Stream::Open => {
+                self.state = Stream::Told;
+                return Some(Bytes::from_static(b"event: leaving\ndata: {}\n\n"));
+            }
             next = self.events.next() => next,
             () = self.closing.reached(Phase::Ending) => {
                 self.state = Stream::Over;

@@ -5,7 +5,9 @@ mod delegations;
 mod events;
 mod health;
 mod profiles;
+mod schedules;
 mod sessions;
+mod sides;
 mod stops;
 mod tree;
 mod turns;
@@ -17,8 +19,10 @@ pub(super) fn all() -> Vec<Route> {
     [
         health::routes(),
         profiles::routes(),
+        schedules::routes(),
         sessions::routes(),
         turns::routes(),
+        sides::routes(),
         events::routes(),
         stops::routes(),
         delegations::routes(),
