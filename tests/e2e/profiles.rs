@@ -2,6 +2,7 @@
 
 mod retiring;
 mod schedules;
+mod shutting_down;
 
 use std::fs;
 use std::path::PathBuf;

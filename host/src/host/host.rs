@@ -17,6 +17,7 @@ use crate::plugin::{Catalogue, Configuration};
 use crate::sandbox::Sandbox;
 use crate::session::Checkpoints;
 use crate::tool::Environment;
+use crate::work::shutdown::{Bounds, Shutdown, Steps};
 use crate::work::{Drained, Grace, Left, Stop, Tree, Work};
 
 /// A host of agents and tools. Cheap to clone; every clone is the same host.
@@ -136,6 +137,13 @@ impl Host {
         root.close(reason);
         root.stop_children(&Stop::hard("host", reason));
         root.drain(reason, bound).await
+    }
+
+    /// A shutdown of this host in steps, which nobody has asked for yet. Make one and keep it: requests of one shutdown
+    /// join, those of two do not.
+    pub fn shutdown_in_steps(&self, bounds: Bounds, steps: Steps) -> Shutdown {
+        let root = self.inner.root.share();
+        Shutdown::new(self.inner.sandbox.control().clone(), root, bounds, steps)
     }
 
     pub(super) fn next_session(&self) -> u64 {

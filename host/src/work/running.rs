@@ -225,6 +225,22 @@ pub fn blocking<T: Send + 'static>(
     Ok(result)
 }
 
+/// Does something that may hold its thread, such as what somebody else's teardown does, on a thread for such calls. It has no
+/// node of its own: it is charged to the node of the hold.
+pub(super) fn apart<T: Send + 'static>(
+    control: &Handle,
+    work: Work,
+    call: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    let run = move || {
+        let value = call();
+        drop(work);
+        value
+    };
+    #[allow(clippy::disallowed_methods, reason = "this is the place that spawns")]
+    control.spawn_blocking(run)
+}
+
 /// Spawns onto the executor threads.
 pub(super) fn on(guests: &Runtime, task: impl Future<Output = ()> + Send + 'static) {
     #[allow(clippy::disallowed_methods, reason = "this is the place that spawns")]

@@ -292,13 +292,19 @@ impl Owner {
 
     /// Decides about everything that is due, claims what is to start, and keeps all of that before it is given out.
     async fn decide(&self, now: Timestamp, node: &Work) -> Result<Vec<Claimed>, Refused> {
-        let (mut claimed, written) = {
+        let (mut claimed, writing, written) = {
             let mut state = self.state();
             if !state.bound {
                 return Ok(Vec::new());
             }
             let mut planner = state.planner.clone();
             let due = planner.due(now, |name| state.running(name));
+            if due.start.is_empty() && due.passed.is_empty() {
+                // At most something has come into the line.
+                state.planner = planner;
+                return Ok(Vec::new());
+            }
+            let writing = node.open(Kind::Blocking, "what schedules have decided is kept")?;
             let claim = |decision: crate::schedule::Decision<Start>| {
                 let label = format!("schedule {}", decision.schedule);
                 // Not a turn: what a container has of those counts as one piece.
@@ -306,10 +312,6 @@ impl Owner {
                 Ok(Claimed { name: decision.schedule, start: decision.what, work })
             };
             let claimed = due.start.into_iter().map(claim).collect::<Result<Vec<_>, Refused>>()?;
-            if claimed.is_empty() && due.passed.is_empty() {
-                state.planner = planner;
-                return Ok(claimed);
-            }
             state.planner = planner;
             state.keep_decided();
             for passed in due.passed {
@@ -324,9 +326,11 @@ impl Owner {
                     known.add(begun(start, now));
                 }
             }
-            (claimed, self.keep(&state))
+            (claimed, writing, self.keep(&state))
         };
-        if let Err(error) = written.done().await {
+        let kept = written.done().await;
+        drop(writing);
+        if let Err(error) = kept {
             tracing::error!(%error, "what was decided about schedules could not be kept");
             let given_up = claimed.drain(..).map(|Claimed { name, start, .. }| (name, start));
             // Their claims go first.

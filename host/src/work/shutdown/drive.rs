@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::report::{Clean, Ended, Piece, Report, StepReport};
 use super::steps::{Bounds, Settled, Step, StepError, Steps};
+use crate::work::running::apart;
 use crate::work::{Stop, Tree, Work, spawn_charged};
 
 /// The one shutdown of a host. Cheap to clone; every clone is the same.
@@ -189,7 +190,10 @@ impl Drive {
             return (Settled::Drained(proof), Vec::new(), Vec::new());
         }
         let (tree, root, stop) = (self.tree.clone(), self.root.id(), self.stop.clone());
-        let hard_stop = async move { Ok(tree.stop_and_list(root, &stop)?) };
+        // Bodies are ended on the thread of whoever stops. One that hangs must not take a thread away that timers need.
+        let stopped =
+            apart(&self.control, self.root.share(), move || tree.stop_and_list(root, &stop));
+        let hard_stop = async move { Ok(stopped.await??) };
         let seen = self.step(Step::HardStop, Late::Goes, hard_stop).await;
         let mut cut = Piece::all(&seen.unwrap_or_default());
         if let Some(proof) = self.drain(Step::Settle, self.bounds.settle).await {
