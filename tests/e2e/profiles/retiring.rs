@@ -24,7 +24,7 @@ fn stopping() -> Stop {
 fn alive(retired: Retired) -> Result<Vec<NodeView>> {
     match retired {
         Retired::NotReleased(NotReleased { why: Why::Alive(nodes), .. }) => Ok(nodes),
-        other => anyhow::bail!("{other:?}"),
+        other @ (Retired::Released | Retired::NotReleased(_)) => anyhow::bail!("{other:?}"),
     }
 }
 
@@ -111,7 +111,7 @@ async fn a_profile_is_released_when_its_work_has_physically_ended_and_not_before
     within("the side run is taken away", held.abandoned("side", 1)).await?;
     assert!(!authority.is_published());
     assert!(bed.profiles.get("main").is_none() && bed.profiles.served().is_empty());
-    assert!(authority.tickets().redeem(&ticket.reveal(), "attach").is_err());
+    assert!(authority.tickets().redeem(ticket.reveal(), "attach").is_err());
     assert!(authority.issue_ticket("attach").is_err());
     let refused = idle.prompt("say x", "");
     assert!(matches!(refused, Err(PromptError::Refused(Refused::Closed { .. }))), "{refused:?}");
