@@ -14,6 +14,7 @@ mod durable;
 mod faults;
 mod first_party;
 mod hostile;
+mod killed;
 mod languages;
 mod limits;
 mod model_wire;

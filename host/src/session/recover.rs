@@ -1,7 +1,7 @@
 //! What becomes of a session that the host left in the middle of something: nothing is started again, and whatever was
 //! recorded is told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::delegate::KEPT;
@@ -98,6 +98,8 @@ pub struct Recovered {
 #[derive(Default)]
 struct Lost {
     runs: BTreeMap<Arc<str>, Said>,
+    /// The units of theirs that watchers were told of.
+    told: BTreeSet<String>,
 }
 
 /// What a lost run had said.
@@ -116,7 +118,7 @@ impl Lost {
         open: impl IntoIterator<Item = Arc<str>>,
     ) -> Result<Lost, StoreError> {
         let runs = open.into_iter().map(|run| (run, Said::default())).collect();
-        let mut lost = Lost { runs };
+        let mut lost = Lost { runs, told: BTreeSet::new() };
         let mut unseen = lost.runs.len();
         let (mut events, mut bytes, mut before) = (Vec::new(), 0, row.last_seq);
         while unseen > 0
@@ -155,6 +157,8 @@ impl Lost {
         let Some(said) = self.runs.get_mut(&run) else { return };
         if begins {
             said.began = seq;
+        } else if let EventKind::DelegationAccepted { delegation, .. } = kind {
+            self.told.insert(delegation);
         } else if let EventKind::Partial { text } = kind {
             said.record.partial(&text);
         } else if let EventKind::ModelStarted { .. } = kind {
@@ -197,6 +201,13 @@ fn end_unit(unit: &UnitRow, lost: &Lost, changes: &mut Vec<Change>) -> Result<()
     for (task, body) in &unit.children {
         ended.insert(*task, serde_json::from_str::<TaskOutcome>(body).map_err(damaged)?);
     }
+    // The host may have ended between the record of the unit and the event. What a run told that has ended is all there.
+    let beginning = lost.runs.get(&accepted.run).is_some_and(|said| said.began > 0);
+    if beginning && !lost.told.contains(&id.to_string()) {
+        let (delegation, tasks) = (id.to_string(), accepted.tasks.clone());
+        let told = EventKind::DelegationAccepted { delegation, tasks };
+        changes.push(event_now(&accepted.run, told));
+    }
     let most = KEPT / accepted.tasks.len().max(1);
     let mut entries = Vec::with_capacity(accepted.tasks.len());
     for (place, task) in accepted.tasks.iter().enumerate() {
@@ -234,4 +245,62 @@ fn end_unit(unit: &UnitRow, lost: &Lost, changes: &mut Vec<Change>) -> Result<()
     changes.push(Change::UnitEnded { unit: unit.unit, body: Body::Later(Arc::new(completion)) });
     changes.push(event_now(&accepted.run, told));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Memory, Retention};
+
+    /// The events that are told when the host has ended just after it had recorded a unit, and the beginning of its turn
+    /// with what more.
+    async fn told_of_a_lost_unit(more: Vec<EventKind>) -> Vec<EventKind> {
+        let store = Memory::new(Retention::default());
+        let (id, run): (_, Arc<str>) = (SessionId::new("s1"), "s1.1".into());
+        let started = EventKind::RunStarted {
+            agent: "agent".to_owned(),
+            goal: "hand out".to_owned(),
+            parent: None,
+            delegation: None,
+        };
+        let unit = serde_json::json!({
+            "run": run, "tasks": [0, 1], "goals": ["one", "two"], "children": ["s1.1.1", "s1.1.2"],
+        });
+        let mut changes = vec![
+            Change::Created { agent: "agent".to_owned(), settings: "{}".to_owned().into() },
+            Change::TurnBegan { generation: 1, run: Arc::clone(&run), brings: None },
+            event_now(&run, started),
+            Change::Message { body: Body::Later(Arc::new(Message::text(Role::User, "hand out"))) },
+            Change::UnitAccepted { unit: 1, body: unit.to_string().into() },
+        ];
+        let known = 1 + more.len();
+        changes.extend(more.into_iter().map(|kind| event_now(&run, kind)));
+        record(&store, id.clone(), changes).await.unwrap();
+        recover(&store, &id).await.unwrap();
+        let page = store.events(&id, 0, 100, 1 << 20).await.unwrap();
+        page.events.iter().skip(known).map(|row| Event::from_row(row).kind).collect()
+    }
+
+    fn names(events: &[EventKind]) -> Vec<String> {
+        let name = |kind| serde_json::to_value(kind).unwrap()["event"].as_str().unwrap().to_owned();
+        events.iter().map(name).collect()
+    }
+
+    /// Between the record of a unit and the event that tells of it the host may end. A journal says that a unit was accepted
+    /// before it says how it ended, and says it once.
+    #[tokio::test]
+    async fn a_unit_of_which_nobody_was_told_is_told_of_before_its_end() {
+        let events = told_of_a_lost_unit(Vec::new()).await;
+        let expected =
+            ["delegation-accepted", "child-ended", "child-ended", "delegation-ended", "run-ended"];
+        assert_eq!(names(&events), expected, "{events:#?}");
+        let EventKind::DelegationAccepted { delegation, tasks } = &events[0] else {
+            panic!("{events:#?}");
+        };
+        assert_eq!((delegation.as_str(), &tasks[..]), ("d1", &[0, 1][..]));
+
+        let told = EventKind::DelegationAccepted { delegation: "d1".to_owned(), tasks: vec![0, 1] };
+        let events = told_of_a_lost_unit(vec![told]).await;
+        assert_eq!(names(&events), expected[1..], "{events:#?}");
+    }
 }

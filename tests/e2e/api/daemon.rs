@@ -1,11 +1,12 @@
 //! A daemon on a home of its own, and a client that speaks HTTP by hand.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::ops::Deref;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,45 +17,56 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// `checkrein serve`, with the agent that does what its goal says in the profile `main`.
-pub(super) struct Daemon {
-    home: TempDir,
+pub(crate) struct Daemon {
+    home: Arc<TempDir>,
+    client: Client,
     child: Child,
     out: mpsc::Receiver<String>,
     /// The lines that it has printed so far.
-    pub(super) printed: Vec<String>,
+    pub(crate) printed: Vec<String>,
 }
 
 impl Daemon {
     /// Starts one that is ready.
-    pub(super) fn start(serve: &str) -> Result<Daemon> {
+    pub(crate) fn start(serve: &str) -> Result<Daemon> {
         let home = home(serve)?;
         Daemon::on(home)
     }
 
     /// Starts one on a home that was prepared.
-    pub(super) fn on(home: TempDir) -> Result<Daemon> {
-        let mut child = command(home.path(), &["serve", "--config", "checkrein.toml"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        let (tell, out) = mpsc::channel();
-        lines(child.stdout.take().context("a pipe")?, tell.clone());
-        lines(child.stderr.take().context("a pipe")?, tell);
-        let mut daemon = Daemon { home, child, out, printed: Vec::new() };
+    pub(crate) fn on(home: impl Into<Arc<TempDir>>) -> Result<Daemon> {
+        let home = home.into();
+        let command = command(home.path(), &["serve", "--config", "checkrein.toml"]);
+        let mut daemon = Daemon::run(home, command)?;
         daemon.says("ready")?;
         Ok(daemon)
     }
 
-    pub(super) fn home(&self) -> &Path {
+    /// Runs a command that becomes one, and waits for nothing.
+    pub(crate) fn run(home: Arc<TempDir>, mut command: Command) -> Result<Daemon> {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let (tell, out) = mpsc::channel();
+        lines(child.stdout.take().context("a pipe")?, tell.clone());
+        lines(child.stderr.take().context("a pipe")?, tell);
+        let client = Client { socket: home.path().join("api.sock") };
+        Ok(Daemon { home, client, child, out, printed: Vec::new() })
+    }
+
+    pub(crate) fn home(&self) -> &Path {
         self.home.path()
     }
 
-    pub(super) fn socket(&self) -> PathBuf {
-        self.home().join("api.sock")
+    /// A client of it that other threads can have.
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
     }
 
     /// Waits for a line of its output that contains these words.
-    pub(super) fn says(&mut self, words: &str) -> Result<String> {
+    pub(crate) fn says(&mut self, words: &str) -> Result<String> {
         let until = Instant::now() + PATIENCE;
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -68,12 +80,12 @@ impl Daemon {
         }
     }
 
-    pub(super) fn signal(&self, signal: Signal) -> Result<()> {
-        Ok(kill_process(Pid::from_child(&self.child), signal)?)
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill_process(self.pid(), signal)?)
     }
 
     /// Waits for its end, at most that long.
-    pub(super) fn ends(mut self, within: Duration) -> Result<(ExitStatus, Vec<String>)> {
+    pub(crate) fn ends(mut self, within: Duration) -> Result<(ExitStatus, Vec<String>)> {
         let until = Instant::now() + within;
         // The pipes close when the process has ended.
         loop {
@@ -91,30 +103,55 @@ impl Daemon {
         ensure!(!panicked, "{:#?}", self.printed);
         Ok((status, std::mem::take(&mut self.printed)))
     }
+}
+
+impl Deref for Daemon {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+/// Speaks to a daemon, with a connection for each request.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    socket: PathBuf,
+}
+
+impl Client {
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.socket.clone()
+    }
 
     /// A connection of its own.
-    pub(super) fn connect(&self) -> Result<UnixStream> {
-        let stream = UnixStream::connect(self.socket())?;
+    pub(crate) fn connect(&self) -> Result<UnixStream> {
+        let stream = UnixStream::connect(&self.socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         Ok(stream)
     }
 
-    pub(super) fn get(&self, path: &str) -> Result<Answer> {
+    pub(crate) fn get(&self, path: &str) -> Result<Answer> {
         self.ask("GET", path, None)
     }
 
-    pub(super) fn post(&self, path: &str, body: &Value) -> Result<Answer> {
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Answer> {
         self.ask("POST", path, Some(body))
     }
 
-    pub(super) fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Answer> {
+    pub(crate) fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Answer> {
+        self.begin(method, path, body)?.answer()
+    }
+
+    /// Asks, and does not wait for the answer.
+    pub(crate) fn begin(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Asked> {
         let mut stream = self.connect()?;
         send(&mut stream, method, path, body)?;
-        Answer::read(&mut BufReader::new(stream))
+        Ok(Asked { stream })
     }
 
     /// Opens a session with the agent and gives the path of its routes.
-    pub(super) fn session(&self) -> Result<String> {
+    pub(crate) fn session(&self) -> Result<String> {
         let opened = self.post("/v1/profiles/main/sessions", &json!({ "agent": "agent" }))?;
         ensure!(opened.status == 201, "{opened:?}");
         let id = opened.body["id"].as_str().context("an id")?.to_owned();
@@ -122,7 +159,7 @@ impl Daemon {
     }
 
     /// Runs a turn to its end.
-    pub(super) fn turn(&self, session: &str, goal: &str) -> Result<Value> {
+    pub(crate) fn turn(&self, session: &str, goal: &str) -> Result<Value> {
         let goal = json!({ "goal": goal, "wait": true });
         let answer = self.post(&format!("{session}/prompts"), &goal)?;
         ensure!(answer.status == 200, "{answer:?}");
@@ -130,7 +167,7 @@ impl Daemon {
     }
 
     /// Starts a turn, and waits until its agent has said `ready`.
-    pub(super) fn until_ready(&self, session: &str, goal: &str) -> Result<Value> {
+    pub(crate) fn until_ready(&self, session: &str, goal: &str) -> Result<Value> {
         let goal = json!({ "goal": format!("progress ready\n{goal}") });
         let answer = self.post(&format!("{session}/prompts"), &goal)?;
         ensure!(answer.status == 202, "{answer:?}");
@@ -140,19 +177,24 @@ impl Daemon {
     }
 
     /// Follows the events of a session.
-    pub(super) fn events(&self, session: &str, after: u64) -> Result<Events> {
+    pub(crate) fn events(&self, session: &str, after: u64) -> Result<Events> {
         let mut stream = self.connect()?;
         let path = format!("{session}/events");
         write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nlast-event-id: {after}\r\n\r\n")?;
         Events::read(stream)
     }
 
-    /// The events up to the newest.
-    pub(super) fn all_events(&self, session: &str, after: u64) -> Result<Vec<Sent>> {
+    /// Reads the events up to the newest.
+    pub(crate) fn events_so_far(&self, session: &str, after: u64) -> Result<Events> {
         let mut stream = self.connect()?;
         let path = format!("{session}/events?follow=false&after={after}");
         write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")?;
-        let mut events = Events::read(stream)?;
+        Events::read(stream)
+    }
+
+    /// The events up to the newest.
+    pub(crate) fn all_events(&self, session: &str, after: u64) -> Result<Vec<Sent>> {
+        let mut events = self.events_so_far(session, after)?;
         let mut all = Vec::new();
         while let Some(event) = events.next()? {
             all.push(event);
@@ -170,7 +212,7 @@ impl Drop for Daemon {
 }
 
 /// A home with a configuration, whose `[serve]` has these lines too, and one profile.
-pub(super) fn home(serve: &str) -> Result<TempDir> {
+pub(crate) fn home(serve: &str) -> Result<TempDir> {
     let home = tempfile::Builder::new().prefix("checkrein-serve-").tempdir()?;
     fs::write(
         home.path().join("checkrein.toml"),
@@ -181,7 +223,7 @@ pub(super) fn home(serve: &str) -> Result<TempDir> {
 }
 
 /// Adds a profile with the agent.
-pub(super) fn profile(home: &Path, name: &str) -> Result<()> {
+pub(crate) fn profile(home: &Path, name: &str) -> Result<()> {
     let folder = home.join("profiles").join(name);
     let plugins = folder.join("plugins");
     fs::create_dir_all(&plugins)?;
@@ -195,7 +237,7 @@ pub(super) fn profile(home: &Path, name: &str) -> Result<()> {
 }
 
 /// The command, in that home.
-pub(super) fn command(home: &Path, arguments: &[&str]) -> Command {
+pub(crate) fn command(home: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_checkrein"));
     command
         .args(arguments)
@@ -215,7 +257,7 @@ fn lines(pipe: impl Read + Send + 'static, tell: mpsc::Sender<String>) {
     });
 }
 
-pub(super) fn send(
+pub(crate) fn send(
     stream: &mut UnixStream,
     method: &str,
     path: &str,
@@ -232,18 +274,29 @@ pub(super) fn send(
     Ok(())
 }
 
+/// A request that is not answered yet.
+pub(crate) struct Asked {
+    stream: UnixStream,
+}
+
+impl Asked {
+    pub(crate) fn answer(self) -> Result<Answer> {
+        Answer::read(&mut BufReader::new(self.stream))
+    }
+}
+
 /// An answer.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     /// Names in lower case.
-    pub(super) headers: Vec<(String, String)>,
+    pub(crate) headers: Vec<(String, String)>,
     /// JSON; null where there is none.
-    pub(super) body: Value,
+    pub(crate) body: Value,
 }
 
 impl Answer {
-    pub(super) fn read(from: &mut impl BufRead) -> Result<Answer> {
+    pub(crate) fn read(from: &mut impl BufRead) -> Result<Answer> {
         let (status, headers) = head(from)?;
         let mut text = String::new();
         match headers.iter().find(|(name, _)| name == "content-length") {
@@ -254,12 +307,12 @@ impl Answer {
         Ok(Answer { status, headers, body })
     }
 
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
     }
 
     /// The kind of the problem that it is.
-    pub(super) fn kind(&self) -> &str {
+    pub(crate) fn kind(&self) -> &str {
         self.body["error"]["kind"].as_str().unwrap_or("no problem")
     }
 }
@@ -280,7 +333,7 @@ fn head(from: &mut impl BufRead) -> Result<(u16, Vec<(String, String)>)> {
 }
 
 /// A stream of events.
-pub(super) struct Events {
+pub(crate) struct Events {
     from: BufReader<UnixStream>,
     /// What has come of the body, without the frames of its parts.
     text: String,
@@ -288,10 +341,12 @@ pub(super) struct Events {
 
 /// One server-sent event.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Sent {
-    pub(super) id: Option<u64>,
-    pub(super) event: String,
-    pub(super) data: Value,
+pub(crate) struct Sent {
+    pub(crate) id: Option<u64>,
+    pub(crate) event: String,
+    pub(crate) data: Value,
+    /// The same, as it came.
+    pub(crate) text: String,
 }
 
 impl Events {
@@ -304,8 +359,14 @@ impl Events {
         Ok(Events { from, text: String::new() })
     }
 
+    /// The same, if it comes within that time. After a silence nothing more can be read.
+    pub(crate) fn next_within(&mut self, time: Duration) -> Result<Option<Sent>> {
+        self.from.get_ref().set_read_timeout(Some(time))?;
+        self.next()
+    }
+
     /// The next event; none at the end of the stream.
-    pub(super) fn next(&mut self) -> Result<Option<Sent>> {
+    pub(crate) fn next(&mut self) -> Result<Option<Sent>> {
         loop {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
                 let (event, rest) = (event.to_owned(), rest.to_owned());
@@ -331,11 +392,19 @@ impl Events {
     }
 }
 
+/// Whether nothing came in time.
+pub(crate) fn is_silence(error: &anyhow::Error) -> bool {
+    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    matches!(kind, Some(io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut))
+}
+
 fn sent(text: &str) -> Result<Sent> {
     let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+    let data = field("data: ").context("data")?;
     Ok(Sent {
         id: field("id: ").map(str::parse).transpose()?,
         event: field("event: ").context("a name")?.to_owned(),
-        data: serde_json::from_str(field("data: ").context("data")?)?,
+        data: serde_json::from_str(data)?,
+        text: data.to_owned(),
     })
 }
