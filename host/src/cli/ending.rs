@@ -1,6 +1,8 @@
 //! How the daemon ends: what asks for it, and what is said meanwhile. The steps are the library's.
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,6 +64,7 @@ impl Asked {
 pub(super) struct Ending {
     interrupt: Signal,
     terminate: Signal,
+    hangup: Signal,
     given: mpsc::UnboundedReceiver<Asked>,
     give: mpsc::UnboundedSender<Asked>,
 }
@@ -87,21 +90,27 @@ impl Ending {
             })
         };
         let (give, given) = mpsc::unbounded_channel();
-        let (interrupt, terminate) =
-            (heard(SignalKind::interrupt())?, heard(SignalKind::terminate())?);
-        Ok(Ending { interrupt, terminate, given, give })
+        let (interrupt, terminate, hangup) = (
+            heard(SignalKind::interrupt())?,
+            heard(SignalKind::terminate())?,
+            heard(SignalKind::hangup())?,
+        );
+        Ok(Ending { interrupt, terminate, hangup, given, give })
     }
 
     pub(super) fn orders(&self) -> Orders {
         Orders { give: self.give.clone() }
     }
 
-    async fn asked(&mut self) -> Asked {
-        tokio::select! {
+    /// None for the word that the terminal is gone, or that the profiles are to be looked at again.
+    async fn asked(&mut self) -> Option<Asked> {
+        let asked = tokio::select! {
+            Some(()) = self.hangup.recv() => return None,
             Some(()) = self.interrupt.recv() => Asked::Interrupt,
             Some(()) = self.terminate.recv() => Asked::Terminate,
             Some(asked) = self.given.recv() => asked,
-        }
+        };
+        Some(asked)
     }
 
     /// Serves until somebody asks for the end, and takes the steps to it. `serving` ends when the listeners do, with how
@@ -141,6 +150,14 @@ impl Ending {
             let asked = tokio::select! {
                 report = shutdown.ended() => return Ok((report, watchdog)),
                 asked = self.asked() => asked,
+            };
+            let Some(asked) = asked else {
+                // Either way the daemon goes on.
+                match service.reconcile().await {
+                    Ok(_) => say("reloaded (SIGHUP)"),
+                    Err(error) => say(&format!("could not reload (SIGHUP): {error}")),
+                }
+                continue;
             };
             let tree = service.host().tree();
             let count = tree.count(tree.root());
@@ -200,7 +217,13 @@ fn steps(
 fn keep(directory: &Path, report: &Report) -> Result<(), StepError> {
     let (path, new): (PathBuf, PathBuf) =
         (directory.join(REPORT), directory.join(format!(".{REPORT}.new")));
-    fs::write(&new, serde_json::to_vec_pretty(report)?)?;
+    // One that was left half written, or a link that somebody put there.
+    fs::remove_file(&new).ok();
+    let mut options = fs::File::options();
+    options.write(true).create_new(true).mode(0o600);
+    let mut file = options.open(&new)?;
+    file.write_all(&serde_json::to_vec_pretty(report)?)?;
+    file.sync_all()?;
     fs::rename(&new, &path)?;
     Ok(())
 }

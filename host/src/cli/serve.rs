@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use checkrein::plugin::{Configuration, Count, ServeTable};
 use checkrein::server::{
-    App, Closing, Gate, Listener, ListenerLimits, LocalUser, RateTable, Reconciled, TokenGate,
-    router,
+    App, Closing, Gate, Listener, ListenerLimits, LocalUser, RateTable, RatedUser, Reconciled,
+    TokenGate, router,
 };
 use checkrein::work::shutdown::Bounds;
 use checkrein::{Host, Service, ServiceSettings};
@@ -59,7 +59,11 @@ impl Serve {
         let tcp = self.tcp.or(table.tcp);
         let builder = self.options.builder(configuration)?;
         setup::block_on(async {
-            let host = builder.guard("the profiles", &profiles).build()?;
+            let mut builder = builder.guard("the profiles", &profiles).guard("the socket", &socket);
+            if let Some(tokens) = &table.tokens {
+                builder = builder.guard("the tokens", tokens);
+            }
+            let host = builder.build()?;
             serve(&host, profiles, &socket, tcp, &table).await
         })
     }
@@ -139,8 +143,9 @@ async fn serve(
 /// Who is let in through an address: whoever has a token, where tokens are kept. Through the Unix socket, whose file says who
 /// may connect, nobody needs one.
 fn gate(table: &ServeTable) -> Result<Arc<dyn Gate>, Problem> {
-    let Some(path) = &table.tokens else { return Ok(Arc::new(LocalUser)) };
-    let gate = TokenGate::open(path, &rates(table)).map_err(|error| {
+    let rates = rates(table);
+    let Some(path) = &table.tokens else { return Ok(Arc::new(RatedUser::new(&rates))) };
+    let gate = TokenGate::open(path, &rates).map_err(|error| {
         let attempt = format!("could not use the tokens in {}", path.display());
         Problem::because(Code::Usage, attempt, error)
     })?;

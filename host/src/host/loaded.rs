@@ -1,6 +1,7 @@
 //! Agents and tools that are loaded, for all sessions of a profile.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex as Lock, PoisonError};
 
 use tokio::sync::Mutex;
 
@@ -14,9 +15,12 @@ use crate::work::Work;
 /// What was loaded under one setting. Another setting has another one.
 #[derive(Default)]
 pub(super) struct Loaded {
-    /// By the name of the agent. Held while one is loaded, so that nothing is loaded twice.
-    agents: Mutex<BTreeMap<String, (AgentCode, Toolbox)>>,
+    /// By the name of the agent.
+    agents: Lock<BTreeMap<String, Arc<Agent>>>,
 }
+
+/// Held while it is loaded, so that nothing is loaded twice, and nobody waits for another agent.
+type Agent = Mutex<Option<(AgentCode, Toolbox)>>;
 
 impl Loaded {
     /// The code of an agent and the tools that it may call, loaded now or before. Loading is charged to `owner`.
@@ -27,8 +31,12 @@ impl Loaded {
         plugin: &Plugin,
         effective: &Effective,
     ) -> Result<(AgentCode, Toolbox), Error> {
-        let mut agents = self.agents.lock().await;
-        if let Some(loaded) = agents.get(plugin.name().as_str()) {
+        let agent = {
+            let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(agents.entry(plugin.name().as_str().to_owned()).or_default())
+        };
+        let mut agent = agent.lock().await;
+        if let Some(loaded) = &*agent {
             return Ok(loaded.clone());
         }
         let code = opening.code(owner, plugin, &effective.limits).await?;
@@ -36,7 +44,7 @@ impl Loaded {
         let loaded = (code, toolbox);
         // What could not be loaded this time may be the next.
         if whole {
-            agents.insert(plugin.name().as_str().to_owned(), loaded.clone());
+            *agent = Some(loaded.clone());
         }
         Ok(loaded)
     }

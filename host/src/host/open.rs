@@ -92,11 +92,21 @@ impl SessionBuilder {
     /// loaded, [`ErrorKind::Refused`] when the host takes no new work, [`ErrorKind::Store`] when the session cannot be
     /// recorded. A tool plugin that cannot be used is left out, with a warning that says why.
     pub async fn open(self) -> Result<Session, Error> {
+        let id = self.next_name();
+        self.open_as(id).await
+    }
+
+    /// A name that no other session has.
+    pub(super) fn next_name(&self) -> SessionId {
         let number = match &self.place.home {
             Some(home) => home.numbers.fetch_add(1, Ordering::Relaxed),
             None => self.host.next_session(),
         };
-        let id = SessionId::new(format!("s{number}"));
+        SessionId::new(format!("s{number}"))
+    }
+
+    /// Opens a new session of that name.
+    pub(super) async fn open_as(self, id: SessionId) -> Result<Session, Error> {
         let work = self.node(&id)?;
         let agent = self.agent(&work).await?;
         let store = match &self.place.home {

@@ -18,7 +18,7 @@ use super::setting::{Given, Setting};
 use crate::error::{Error, ErrorKind};
 use crate::ids::{SessionId, WorkId};
 use crate::plugin::{Catalogue, Configuration};
-use crate::session::{Delivery, Session, recover};
+use crate::session::{Delivery, Session, readable, recover};
 use crate::store::{
     self, Archive, ArchiveError, Change, Health, RunningTurn, SessionRow, Store, StoreError,
 };
@@ -114,7 +114,14 @@ impl Host {
         let unfinished = store.unfinished().await;
         let unfinished = unfinished.map_err(|error| unreadable(&name, error))?;
         for id in &unfinished {
-            let recovered = recover(&*store, id).await.map_err(|error| unreadable(&name, error))?;
+            let recovered = match recover(&*store, id).await {
+                Ok(recovered) => recovered,
+                Err(error @ (StoreError::Corrupt(_) | StoreError::Invalid(_))) => {
+                    tracing::error!(profile = name, session = %id, %error, "the session cannot be read; the others can");
+                    continue;
+                }
+                Err(error) => return Err(unreadable(&name, error)),
+            };
             if recovered.turn || recovered.units > 0 || recovered.runs > 0 {
                 tracing::warn!(
                     profile = name,
@@ -212,10 +219,18 @@ impl Profile {
     ///
     /// Those of [`SessionBuilder::open`].
     pub async fn open(&self, agent: &str, delivery: Delivery) -> Result<Session, Error> {
-        let session = self.shared.builder(agent).delivery(delivery).open().await?;
-        let cell = Arc::new(OnceCell::new_with(Some(session.clone())));
-        self.shared.awake().insert(session.id().clone(), cell);
-        Ok(session)
+        let builder = self.shared.builder(agent).delivery(delivery);
+        let id = builder.next_name();
+        // Its place is taken before it is there: who finds it in the store waits for this one.
+        let cell = Arc::clone(self.shared.awake().entry(id.clone()).or_default());
+        let open = || async {
+            let setting = self.shared.setting().0;
+            let session = builder.clone().open_as(id.clone()).await?;
+            self.shared.up_to_date(&setting, session).await
+        };
+        let opened = cell.get_or_try_init(open).await.cloned();
+        self.shared.forget_failed(&id, &cell, &opened);
+        opened
     }
 
     /// A session of the profile; it is read if it sleeps.
@@ -233,13 +248,7 @@ impl Profile {
         }
         let cell = Arc::clone(self.shared.awake().entry(id.clone()).or_default());
         let opened = cell.get_or_try_init(|| self.shared.wake(id)).await.cloned();
-        if opened.is_err() {
-            let mut awake = self.shared.awake();
-            // Somebody else may have had more luck.
-            if awake.get(id).is_some_and(|cell| !cell.initialized()) {
-                awake.remove(id);
-            }
-        }
+        self.shared.forget_failed(id, &cell, &opened);
         opened
     }
 
@@ -262,8 +271,12 @@ impl Profile {
         after: Option<SessionId>,
         limit: usize,
     ) -> Result<Vec<SessionRow>, Error> {
+        let named = after.clone();
         let rows = self.shared.store.sessions(after, limit).await;
-        rows.map_err(|error| unreadable(&self.shared.name, error))
+        rows.map_err(|error| match named {
+            Some(named) => of_session(&named, error),
+            None => unreadable(&self.shared.name, error),
+        })
     }
 
     /// Deletes a session with all that belongs to it.
@@ -306,6 +319,9 @@ impl Profile {
         let first_unit = self.shared.host.inner.slots.take_numbers(units);
         let store = &*self.shared.store;
         let attempt = || "could not import a session".to_owned();
+        if let Err(words) = readable(&archive) {
+            return Err(Error::because(ErrorKind::Usage, attempt(), words));
+        }
         let put = archive.put(store, id.clone(), first_unit).await;
         put.map_err(|error| of_archive(attempt(), error))?;
         let recovered = recover(store, &id).await;
@@ -331,8 +347,8 @@ impl Profile {
     pub fn rest(&self) -> usize {
         let mut awake = self.shared.awake();
         awake.retain(|_, cell| {
-            // Who looks for one has a hold on its cell.
-            Arc::strong_count(cell) > 1 || cell.get().is_none_or(|session| !session.is_at_rest())
+            // Who looks for one has a hold on its cell. An empty one that nobody holds is of somebody who gave up.
+            Arc::strong_count(cell) > 1 || cell.get().is_some_and(|session| !session.is_at_rest())
         });
         awake.len()
     }
@@ -395,14 +411,46 @@ impl Profile {
 }
 
 impl Shared {
+    /// Takes the place of a session that was not opened away, if nobody else is at it or has had more luck.
+    fn forget_failed(
+        &self,
+        id: &SessionId,
+        cell: &Arc<OnceCell<Session>>,
+        opened: &Result<Session, Error>,
+    ) {
+        let mut awake = self.awake();
+        let is_ours = |kept: &Arc<OnceCell<Session>>| {
+            Arc::ptr_eq(kept, cell) && Arc::strong_count(kept) == 2 && !kept.initialized()
+        };
+        if opened.is_err() && awake.get(id).is_some_and(is_ours) {
+            awake.remove(id);
+        }
+    }
+
+    /// A session that was opened under a setting, with the agent of the one that counts now: that may be another since.
+    async fn up_to_date(&self, opened: &Arc<Setting>, session: Session) -> Result<Session, Error> {
+        let mut opened = Arc::clone(opened);
+        loop {
+            let now = self.setting().0;
+            if Arc::ptr_eq(&opened, &now) {
+                return Ok(session);
+            }
+            let agent = self.builder(&session.agent_name()).agent(session.node()).await?;
+            session.renew(agent);
+            opened = now;
+        }
+    }
+
     async fn wake(&self, id: &SessionId) -> Result<Session, Error> {
+        let setting = self.setting().0;
         let row = self.store.session(id).await.map_err(|error| of_session(id, error))?;
         let settings: Settings = serde_json::from_str(&row.settings).map_err(|error| {
             let words = StoreError::Corrupt(format!("the settings of session {id}: {error}"));
             of_session(id, words)
         })?;
         let builder = self.builder(&row.agent).delivery(settings.delivery);
-        builder.reopen(id.clone(), Arc::clone(&self.store)).await
+        let session = builder.reopen(id.clone(), Arc::clone(&self.store)).await?;
+        self.up_to_date(&setting, session).await
     }
 
     fn builder(&self, agent: &str) -> SessionBuilder {

@@ -1,8 +1,11 @@
 //! The routes as a table, and the router that is made of it.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{DefaultBodyLimit, RawPathParams, Request};
 use axum::handler::Handler;
 use axum::http::{HeaderValue, header};
@@ -11,7 +14,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use axum::{Extension, Router};
 use futures::FutureExt;
+use hyper::body::{Frame, SizeHint};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::app::App;
 use super::gate::{Asking, Gate};
@@ -166,18 +171,49 @@ async fn admit(
         Err(denied) => return Problem::from(denied).into_response(),
     };
     request.extensions_mut().insert(who);
-    let _room = match verb {
-        Verb::Read | Verb::Prompt => match app.requests().try_acquire() {
-            Ok(permit) => Some(permit),
-            Err(_) => {
-                let words = "the host works on as many requests as it may";
-                return Problem::crowded(words).into_response();
-            }
-        },
-        // Who waits for the end of a turn must not keep out who stops it.
-        Verb::Stop | Verb::Admin => None,
+    // Who waits for the end of a turn must keep out neither who looks for what to stop nor who stops it.
+    let rooms = match verb {
+        Verb::Read => app.reads(),
+        Verb::Prompt => app.requests(),
+        Verb::Stop | Verb::Admin => return next.run(request).await,
     };
-    next.run(request).await
+    let Ok(room) = Arc::clone(rooms).try_acquire_owned() else {
+        return Problem::crowded("the host works on as many requests as it may").into_response();
+    };
+    let response = next.run(request).await;
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    if kind.is_some_and(|kind| kind == "text/event-stream") {
+        // A stream of events holds next to nothing, and stays for as long as its client wants.
+        return response;
+    }
+    // Until its client has taken it an answer takes the memory that it takes.
+    response.map(|body| Body::new(Held { body, _room: room }))
+}
+
+/// The body of an answer, with the room that it takes.
+struct Held {
+    body: Body,
+    _room: OwnedSemaphorePermit,
+}
+
+impl HttpBody for Held {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// What is around every answer: a defect becomes one, and browsers take it for nothing but what it says it is.

@@ -27,7 +27,10 @@ struct Inner {
     served: Arc<dyn Served>,
     closing: Closing,
     shutdown: Arc<dyn Fn(ShutdownRequest) + Send + Sync>,
+    /// Those that start something.
     requests: Arc<Semaphore>,
+    /// Those that read something.
+    reads: Arc<Semaphore>,
     body_bytes: usize,
     body_time: Duration,
     keep_alive: Duration,
@@ -69,6 +72,7 @@ impl App {
                 closing,
                 shutdown: Arc::new(|_| {}),
                 requests: Arc::new(Semaphore::new(App::REQUESTS)),
+                reads: Arc::new(Semaphore::new(App::REQUESTS)),
                 body_bytes: App::BODY_BYTES,
                 body_time: App::BODY_TIME,
                 keep_alive: KEEP_ALIVE,
@@ -86,6 +90,10 @@ impl App {
 
     pub(super) fn requests(&self) -> &Arc<Semaphore> {
         &self.inner.requests
+    }
+
+    pub(super) fn reads(&self) -> &Arc<Semaphore> {
+        &self.inner.reads
     }
 
     pub(super) fn body_bytes(&self) -> usize {
@@ -143,10 +151,12 @@ impl AppBuilder {
         self
     }
 
-    /// How many requests that read or start something are worked on at one time. Stops and what operators ask are not
+    /// How many requests that start something are worked on at one time, and as many again that read something. Stops and what operators ask are not
     /// counted.
     pub fn requests(mut self, most: usize) -> Self {
-        self.inner.requests = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+        let most = most.min(Semaphore::MAX_PERMITS);
+        self.inner.requests = Arc::new(Semaphore::new(most));
+        self.inner.reads = Arc::new(Semaphore::new(most));
         self
     }
 

@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::rate::Peer;
+use super::rate::{Peer, RateTable, Rates};
 use super::scope::{Target, Verb};
 
 /// Decides about each request before anything else of it is read.
@@ -66,6 +66,34 @@ pub enum Denied {
 /// Lets everybody in who can connect: for a Unix socket, whose file says who may.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LocalUser;
+
+/// Lets everybody in who can connect, as often as the rates allow: for an address of this machine without tokens.
+#[derive(Debug)]
+pub struct RatedUser {
+    rates: Rates,
+}
+
+impl RatedUser {
+    /// As often as these rates allow one peer.
+    pub fn new(rates: &RateTable) -> RatedUser {
+        RatedUser { rates: Rates::new(rates) }
+    }
+}
+
+impl Gate for RatedUser {
+    fn check(&self, asking: &Asking<'_>) -> Result<Who, Denied> {
+        if let Some(peer) = asking.peer {
+            self.rates
+                .peer(peer, Instant::now())
+                .map_err(|error| Denied::TooMany { retry_after: error.retry_after })?;
+        }
+        Ok(Who("user".into()))
+    }
+
+    fn authenticates(&self) -> bool {
+        false
+    }
+}
 
 impl Gate for LocalUser {
     fn check(&self, _asking: &Asking<'_>) -> Result<Who, Denied> {

@@ -320,10 +320,14 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 /// Refuses requests that call the host by a name that is not this machine's.
 async fn called_by_name(request: Request, next: Next) -> Response {
     let name = request.headers().get(header::HOST).and_then(|name| name.to_str().ok());
-    if name.is_some_and(is_loopback) {
+    // A page of somebody else in a browser of this machine says where it is from.
+    let origin = request.headers().get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or(""));
+    let ours = |origin: &str| origin.split_once("://").is_some_and(|(_, name)| is_loopback(name));
+    if name.is_some_and(is_loopback) && origin.is_none_or(ours) {
         return next.run(request).await;
     }
-    let words = "without tokens only requests to `localhost` or a loopback address are answered";
+    let words =
+        "without tokens only requests from and to `localhost` or a loopback address are answered";
     Problem::new(ProblemKind::Forbidden, words).into_response()
 }
 
@@ -345,6 +349,9 @@ fn lock(path: &Path) -> Result<File, ListenError> {
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false);
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    // A link could lead anywhere, and opening a FIFO would wait for somebody at its other end.
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags.bits().cast_signed());
     let mut file = options.open(&name).map_err(failed)?;
     if let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
         if error != rustix::io::Errno::WOULDBLOCK {

@@ -47,7 +47,7 @@ pub use api::router;
 pub use app::{App, AppBuilder, ShutdownRequest};
 pub use closing::Closing;
 pub use file::TokensError;
-pub use gate::{Asking, Denied, Gate, LocalUser, Who};
+pub use gate::{Asking, Denied, Gate, LocalUser, RatedUser, Who};
 pub use listener::{ListenError, Listener, ListenerLimits};
 pub use open_api::open_api;
 pub use problem::{Problem, ProblemKind};

@@ -264,6 +264,7 @@ impl From<PromptError> for Problem {
     fn from(error: PromptError) -> Problem {
         match error {
             PromptError::Busy { .. } => Problem::of(ProblemKind::Busy, &error),
+            PromptError::Quiet => Problem::of(ProblemKind::Busy, &error),
             PromptError::Refused(refused) => refused.into(),
         }
     }

@@ -29,6 +29,11 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
         let within = app.body_time();
         let read = tokio::time::timeout(within, Bytes::from_request(request, &())).await;
         let bytes = read.map_err(|_| too_slow(within))?.map_err(|error| unread(&error))?;
+        // A list would be read as the fields of a request, in their order.
+        if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+            let words = "the body must be a JSON object";
+            return Err(Problem::new(ProblemKind::BadRequest, words));
+        }
         match serde_json::from_slice(&bytes) {
             Ok(value) => Ok(Json(value)),
             Err(error) => {
@@ -37,6 +42,18 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
             }
         }
     }
+}
+
+/// The most bytes of words that stand on work and in reports, such as the message of a stop.
+const SHORT: usize = 4 << 10;
+
+/// Refuses words that are too long to stand on work and in reports.
+pub(super) fn short(field: &str, words: &str) -> Result<(), Problem> {
+    if words.len() <= SHORT {
+        return Ok(());
+    }
+    let words = format!("`{field}` has {} bytes; at most {SHORT} are taken", words.len());
+    Err(Problem::new(ProblemKind::BadRequest, words))
 }
 
 fn too_slow(within: Duration) -> Problem {

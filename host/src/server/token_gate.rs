@@ -1,6 +1,7 @@
 //! Who may ask, by their tokens: a rate before anything is believed, then the token, then what it is good for.
 
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
@@ -23,8 +24,11 @@ pub struct TokenGate {
 /// The tokens, and when their file was changed last.
 struct Kept {
     tokens: Tokens,
-    changed: Option<SystemTime>,
+    changed: Option<Version>,
 }
+
+/// What is another one whenever the file is: it is never changed in its place, but replaced.
+type Version = (u64, u64, SystemTime);
 
 impl TokenGate {
     /// By the tokens of a file. Whoever changes it, with the command `token` for instance, changes who is let in from the
@@ -56,8 +60,9 @@ impl TokenGate {
     }
 }
 
-fn changed(path: &std::path::Path) -> Option<SystemTime> {
-    std::fs::metadata(path).and_then(|found| found.modified()).ok()
+fn changed(path: &std::path::Path) -> Option<Version> {
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.ino(), found.len(), found.modified().ok()?))
 }
 
 impl Gate for TokenGate {

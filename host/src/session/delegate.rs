@@ -17,6 +17,7 @@ use super::fit::fit;
 use super::ledger::Ledger;
 use super::run::{Plan, RunReport, begin};
 use super::session::{Agent, Shared};
+use super::stream::Entry;
 use crate::delegation::{
     Admission, Answer, Became, Budget, Child, ChildStatus, DelegationId, Descendants, Grouping,
     Mode, Origin, Parent, Policy, Receives, TaskOutcome, Then, Unit, Wanted, note, split, units,
@@ -26,7 +27,7 @@ use crate::sandbox::{
     ChildTask, DelegateOutcome, DelegateRequest, DelegationCapacity, LimitKind, Limits, Outcome,
     Purse, Reach, TaskResult, Waiting, lower,
 };
-use crate::store::{Body, Change};
+use crate::store::{Body, Change, Class};
 use crate::work::{Kind, StopKind, Work, spawn_charged};
 
 /// Characters of a goal that stand in a completion.
@@ -529,8 +530,8 @@ impl Call {
         let runs = children.into_iter().map(|child| {
             let (id, tree) = (child.work.id(), tree.clone());
             async move {
-                let outcome = self.run(child, None).await;
-                self.tell_end(&outcome, None);
+                let (outcome, ended) = self.run(child, None).await;
+                self.tell_end(&outcome, ended, None);
                 // A call that cannot be interrupted may be left of it. Under a hard stop nobody waits for the
                 // answer, and what is left is in the tree by name.
                 tokio::select! {
@@ -543,17 +544,17 @@ impl Call {
         join_all(runs).await
     }
 
-    /// Runs one child to its end.
-    async fn run(&self, child: Child, unit: Option<DelegationId>) -> TaskOutcome {
+    /// Runs one child to its end. That has not been told yet.
+    async fn run(
+        &self,
+        child: Child,
+        unit: Option<DelegationId>,
+    ) -> (TaskOutcome, Option<EventKind>) {
         let Child { task, work, .. } = child;
         let Some(planned) = self.children.get(task as usize) else {
             let detail = "the host lost this task".to_owned();
-            return TaskOutcome {
-                task,
-                status: ChildStatus::Unknown,
-                output: String::new(),
-                detail,
-            };
+            let (status, output) = (ChildStatus::Unknown, String::new());
+            return (TaskOutcome { task, status, output, detail }, None);
         };
         let plan = Plan {
             run: Arc::clone(&planned.run),
@@ -572,14 +573,19 @@ impl Call {
         stream.publish_with(&planned.run, plan.event(), plan.began());
         let begun = begin(&self.session, plan);
         let report = begun.ended(&self.session).await;
-        let ended = Change::RunEnded { run: Arc::clone(&planned.run) };
-        stream.publish_with(&planned.run, report.event(), ended);
+        let ended = report.event();
         self.settle(planned, &report);
-        task_outcome(task, report)
+        (task_outcome(task, report), Some(ended))
     }
 
-    /// Whoever watches the parent hears of the end of a child at once, whatever becomes of its unit.
-    fn tell_end(&self, outcome: &TaskOutcome, unit: Option<DelegationId>) {
+    /// Whoever watches the parent hears of the end of a child at once, whatever becomes of its unit. Its end and its result are
+    /// recorded in one: a host that ends here has lost both or neither.
+    fn tell_end(
+        &self,
+        outcome: &TaskOutcome,
+        ended: Option<EventKind>,
+        unit: Option<DelegationId>,
+    ) {
         let Some(planned) = self.children.get(outcome.task as usize) else { return };
         let told = EventKind::ChildEnded {
             child: Arc::clone(&planned.run),
@@ -588,15 +594,23 @@ impl Call {
             status: outcome.status.as_str().to_owned(),
             detail: (!outcome.detail.is_empty()).then(|| outcome.detail.clone()),
         };
-        match unit {
-            None => self.tell(told),
-            // What it said is kept from now on, also if the host does not live to see the unit end.
-            Some(unit) => {
-                let body = Body::Later(Arc::new(outcome.clone()));
-                let ended = Change::ChildEnded { unit: unit.number(), task: outcome.task, body };
-                self.session.stream.publish_with(&self.run, told, ended);
-            }
-        }
+        let run = &planned.run;
+        let over = ended.map(|ended| {
+            let change = Change::RunEnded { run: Arc::clone(run) };
+            [Entry::Event(Arc::clone(run), ended), Entry::Change(change)]
+        });
+        // What it said is kept from now on, also if the host does not live to see the unit end.
+        let result = unit.map(|unit| {
+            let body = Body::Later(Arc::new(outcome.clone()));
+            Entry::Change(Change::ChildEnded { unit: unit.number(), task: outcome.task, body })
+        });
+        let entries = over
+            .into_iter()
+            .flatten()
+            .chain([Entry::Event(Arc::clone(&self.run), told)])
+            .chain(result);
+        // Nothing waits for it: what does is behind it.
+        drop(self.session.stream.record(Class::Owed, entries));
     }
 
     /// Gives back what a child did not use.
@@ -636,11 +650,11 @@ impl Call {
             let children = unit.take_children();
             let most = KEPT / children.len().max(1);
             let runs = children.into_iter().map(|child| async {
-                let mut outcome = call.run(child, Some(id)).await;
+                let (mut outcome, ended) = call.run(child, Some(id)).await;
                 fit(std::slice::from_mut(&mut outcome), most);
                 // Recorded first: who hears of it finds it.
                 unit.record(outcome.clone());
-                call.tell_end(&outcome, Some(id));
+                call.tell_end(&outcome, ended, Some(id));
             });
             join_all(runs).await;
             unit.finish().await;

@@ -2,66 +2,91 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::json;
 
 use super::fit::fit;
-use super::session::{PromptError, Session, Shared};
-use crate::delegation::{Completion, UnitStatus};
+use super::session::{Brings, PromptError, Session, Shared};
+use crate::delegation::{Completion, DelegationId, UnitStatus};
 use crate::sandbox::Outcome;
 
 /// Bytes of the results that a turn is told.
 const TOLD: usize = 1 << 20;
 
-/// How long a completion waits for its turn where the host had no place to run it.
+/// How long a completion waits for another attempt at its turn where there was no place to run it or no way to record it: at
+/// first, and at most.
 const AGAIN: Duration = Duration::from_secs(1);
+const MOST_AGAIN: Duration = Duration::from_secs(60);
 
 /// Brings completions to the session as turns, the oldest first, as soon as the session is idle (C7), until none is
 /// left, or a person has stopped the session. Each is acknowledged when its turn is over. One whose turn could not be started stays listed; where that was for
 /// want of a place, it is tried again.
 pub(super) async fn deliver(shared: Arc<Shared>) {
     let session = Session { shared };
+    // The one that could not be brought last time, and how long to wait before the next.
+    let (mut tried, mut pause) = (None, AGAIN);
+    loop {
+        match next(&session, tried).await {
+            Brought::Nothing => return,
+            Brought::One => (tried, pause) = (None, AGAIN),
+            // Nobody else stands behind it in line meanwhile.
+            Brought::NotNow(unit) => {
+                tokio::time::sleep(pause).await;
+                (tried, pause) = (Some(unit), (pause * 2).min(MOST_AGAIN));
+            }
+        }
+    }
+}
+
+/// What came of an attempt.
+enum Brought {
+    /// There is nothing to bring, or nobody to bring it to.
+    Nothing,
+    /// It was brought, or somebody has read it meanwhile.
+    One,
+    /// It could not be brought now, and may be later.
+    NotNow(DelegationId),
+}
+
+/// Brings the oldest completion, when it is its turn.
+async fn next(session: &Session, tried: Option<DelegationId>) -> Brought {
     let shared = &session.shared;
     let _place = shared.line.lock().await;
-    loop {
+    let (turn, unit) = loop {
         let mut idle = std::pin::pin!(shared.idle.notified());
         idle.as_mut().enable();
-        if shared.quiet.load(Ordering::SeqCst) {
-            return;
-        }
         // Somebody may have read it while this one waited.
         let Some(completion) = shared.completions.list().into_iter().next() else {
-            return;
+            return Brought::Nothing;
         };
+        let unit = completion.id;
         let (goal, input) = told(&completion, shared.agent().plugged.effective.limits.call_bytes);
-        let turn = match session.prompt_for(goal, input, Some(completion.id)) {
-            Ok(turn) => turn,
-            Err(PromptError::Busy { .. }) => {
-                idle.await;
-                continue;
-            }
-            // The session takes no new work; the completion stays listed.
-            Err(PromptError::Refused(_)) => return,
-        };
-        let report = turn.ended().await;
-        match report.outcome {
-            Outcome::NoPlace => tokio::time::sleep(AGAIN).await,
-            // Where the store takes no writes now it may later.
-            Outcome::NotStarted(_) => match report.unrecorded {
-                Some(error) if error.may_pass() => tokio::time::sleep(AGAIN).await,
-                Some(_) | None => return,
-            },
-            Outcome::Completed(())
-            | Outcome::Failed(_)
-            | Outcome::Interrupted { .. }
-            | Outcome::Limit(_)
-            | Outcome::Trapped(_)
-            // Acknowledged with the end of the turn, in one.
-            | Outcome::HostPanicked(_)
-            | Outcome::Unknown(_) => {}
+        let brings = Brings { unit, counts: tried != Some(unit) };
+        match session.prompt_for(goal, input, Some(brings)) {
+            Ok(turn) => break (turn, unit),
+            Err(PromptError::Busy { .. }) => idle.await,
+            // The completion stays listed.
+            Err(PromptError::Quiet | PromptError::Refused(_)) => return Brought::Nothing,
         }
+    };
+    let report = turn.ended().await;
+    let is_pending = || shared.completions.pending(unit).is_some();
+    match (report.outcome, report.unrecorded) {
+        (Outcome::NoPlace, _) => Brought::NotNow(unit),
+        // Whoever has read it meanwhile has it.
+        (Outcome::NotStarted(_), _) if !is_pending() => Brought::One,
+        // Where the store takes no writes now it may later.
+        (Outcome::NotStarted(_), Some(error)) if error.may_pass() => Brought::NotNow(unit),
+        (Outcome::NotStarted(_), _) => Brought::Nothing,
+        // Acknowledged with the end of the turn, in one, when that is recorded.
+        (_, Some(_)) => {
+            while is_pending() {
+                tokio::time::sleep(AGAIN).await;
+            }
+            Brought::One
+        }
+        (_, None) => Brought::One,
     }
 }
 

@@ -257,9 +257,7 @@ impl AgentHost for Driver {
     fn memory_set(&self, key: &str, value: Vec<u8>) -> Result<(), Failure> {
         let stream = &self.session.stream;
         if stream.is_behind() {
-            let words =
-                "the store of the host does not write as fast as it is asked to; try again later";
-            return Err(Failure::new(FailureCode::Unavailable, words));
+            return Err(behind());
         }
         self.session.memory.set(key, value, |key, value| {
             stream.change(Change::Memory { key: key.to_owned(), value: Some(value.to_vec()) });
@@ -282,6 +280,10 @@ impl AgentHost for Driver {
     }
 
     fn delegate(&self, request: DelegateRequest, purse: Purse) -> Waiting<DelegateOutcome> {
+        // What is told of a delegation may not be left out.
+        if self.session.stream.is_behind() {
+            return std::future::ready(Err(behind())).boxed();
+        }
         delegate(self, request, purse)
     }
 
@@ -383,6 +385,11 @@ impl Drop for Open {
             self.session.stream.publish(&self.run, lost);
         }
     }
+}
+
+fn behind() -> Failure {
+    let words = "the store of the host does not write as fast as it is asked to; try again later";
+    Failure::new(FailureCode::Unavailable, words)
 }
 
 fn not_started(refused: &Refused) -> Failure {

@@ -39,7 +39,7 @@ pub use background::{Agents, Background, Delivery, Found};
 pub use driver::{Checkpoints, NoCheckpoints};
 pub use event::{Event, EventKind, TaskEnd};
 pub use record::ToolAnswer;
-pub use recover::{Recovered, recover};
+pub use recover::{Recovered, readable, recover};
 pub use restore::Restored;
 pub use session::{Agent, Parts, PromptError, Session, StopError, Stopped, Turn, TurnReport};
 pub use side::{Answer, Aside, MOST_SIDE_RUNS, SideError, SideReport, SideRun, TakeInError};

@@ -13,7 +13,9 @@ use crate::delegation::{ChildStatus, Completion, DelegationId, TaskOutcome};
 use crate::ids::SessionId;
 use crate::message::{Message, Role};
 use crate::sandbox::{Reached, Used};
-use crate::store::{Body, Change, SessionRow, Store, StoreError, UnitRow, UnitState, record};
+use crate::store::{
+    Archive, Body, Change, SessionRow, Store, StoreError, UnitRow, UnitState, record,
+};
 
 /// What whoever reads the end of such a run is told.
 const WHY: &str = "the host ended while this was going on; nobody knows how far it came";
@@ -75,11 +77,42 @@ pub async fn recover(store: &dyn Store, id: &SessionId) -> Result<Recovered, Sto
         let said = lost.runs.remove(run).unwrap_or_default();
         let answered = Message::text(Role::Assistant, said.record.said());
         changes.push(said.end(run));
+        // A prompt is there from the beginning; what a completion says only once it has been brought.
+        if running.brings.is_some() {
+            let asked = Message::text(Role::User, said.goal.as_str());
+            changes.push(Change::Message { body: Body::Later(Arc::new(asked)) });
+        }
         changes.push(Change::Message { body: Body::Later(Arc::new(answered)) });
         changes.push(Change::TurnEnded { generation: running.generation });
     }
     record(store, id.clone(), changes).await?;
     Ok(recovered)
+}
+
+/// Whether what a session says that comes from elsewhere can be read by the host.
+///
+/// # Errors
+///
+/// Says what cannot, and why.
+pub fn readable(archive: &Archive) -> Result<(), String> {
+    let wrong = |what: String| move |error: serde_json::Error| format!("{what}: {error}");
+    for message in archive.messages() {
+        serde_json::from_str::<Message>(&message.body)
+            .map_err(wrong(format!("the message {}", message.number)))?;
+    }
+    for unit in archive.units() {
+        let id = DelegationId::new(unit.unit);
+        serde_json::from_str::<Accepted>(&unit.body).map_err(wrong(format!("the unit {id}")))?;
+        for (task, body) in &unit.children {
+            serde_json::from_str::<TaskOutcome>(body)
+                .map_err(wrong(format!("the result of task {task} of {id}")))?;
+        }
+        if let Some(completion) = &unit.completion {
+            serde_json::from_str::<Completion>(completion)
+                .map_err(wrong(format!("the completion of {id}")))?;
+        }
+    }
+    Ok(())
 }
 
 /// What was ended as `unknown`.
@@ -107,6 +140,8 @@ struct Lost {
 struct Said {
     /// The number of the event that told of its beginning.
     began: u64,
+    /// What it was asked to do.
+    goal: String,
     record: Record,
 }
 
@@ -152,11 +187,10 @@ impl Lost {
     }
 
     fn hears(&mut self, event: Event) {
-        let begins = begins(&event);
         let Event { seq, run, kind, .. } = event;
         let Some(said) = self.runs.get_mut(&run) else { return };
-        if begins {
-            said.began = seq;
+        if let EventKind::RunStarted { goal, .. } = kind {
+            (said.began, said.goal) = (seq, goal);
         } else if let EventKind::DelegationAccepted { delegation, .. } = kind {
             self.told.insert(delegation);
         } else if let EventKind::Partial { text } = kind {

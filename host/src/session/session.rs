@@ -283,10 +283,14 @@ impl Session {
         &self,
         goal: String,
         input: String,
-        completion: Option<DelegationId>,
+        completion: Option<Brings>,
     ) -> Result<Turn, PromptError> {
         let shared = &self.shared;
         let mut turn = lock(&shared.turn);
+        // Under the lock, so that a stop either finds the turn or keeps it from beginning.
+        if completion.is_some() && shared.quiet.load(Ordering::SeqCst) {
+            return Err(PromptError::Quiet);
+        }
         let generation = match turn.0.step(Step::Prompt) {
             (next, Effect::Start(generation)) => {
                 let label = format!("{} {}", shared.agent().plugged.name, generation.0);
@@ -334,7 +338,7 @@ impl Session {
         work: Work,
         goal: String,
         input: String,
-        completion: Option<DelegationId>,
+        completion: Option<Brings>,
     ) -> Turn {
         let id = work.id();
         let shared = Arc::clone(&self.shared);
@@ -360,22 +364,19 @@ impl Session {
             depth: 0,
             descendants,
             parent: None,
-            delegation: completion,
+            delegation: completion.map(|brings| brings.unit),
             beside: false,
         };
         let began = Change::TurnBegan {
             generation: generation.0,
             run: Arc::clone(&run),
-            brings: completion.map(DelegationId::number),
+            brings: completion.filter(|brings| brings.counts).map(|brings| brings.unit.number()),
         };
-        let receipt = shared.stream.record(
-            Class::Promise,
-            [
-                Entry::Change(began),
-                Entry::Event(Arc::clone(&run), plan.event()),
-                Entry::Change(Change::Message { body: Body::Later(Arc::clone(&asked) as _) }),
-            ],
-        );
+        let completion = completion.map(|brings| brings.unit);
+        // What a completion says belongs to the conversation once it has been brought.
+        let prompt = completion.is_none().then(|| message(&asked));
+        let entries = [Entry::Change(began), Entry::Event(Arc::clone(&run), plan.event())];
+        let receipt = shared.stream.record(Class::Promise, entries.into_iter().chain(prompt));
         let (start, recorded) = Starting::new(&shared, plan, receipt);
         let supervise = async move {
             let report = match start.begun(&shared).await {
@@ -417,6 +418,15 @@ impl Session {
         let turn = lock(&self.shared.turn);
         let (now, effect) = (turn.1, turn.0.step(Step::Stop(generation)).1);
         drop(turn);
+        self.carry_out(effect, now, stop)
+    }
+
+    fn carry_out(
+        &self,
+        effect: Effect,
+        now: Option<WorkId>,
+        stop: &Stop,
+    ) -> Result<usize, StopError> {
         match (effect, now) {
             (Effect::StopRun(_), Some(id)) => {
                 // Ids are not used twice, so this cannot hit a turn that has begun since.
@@ -432,14 +442,44 @@ impl Session {
         self.shared.registry.stop_children(&Stop::hard(issuer, message))
     }
 
+    /// The same as [`stop`](Session::stop), meant for one execution: when that is over nothing is stopped. With none it is whichever
+    /// is going on.
+    ///
+    /// # Errors
+    ///
+    /// [`StopError::Stale`] when the named execution is over (S9).
+    pub fn stop_execution(
+        &self,
+        generation: Option<Generation>,
+        issuer: &str,
+        message: &str,
+    ) -> Result<Stopped, StopError> {
+        let (now, effect) = {
+            let turn = lock(&self.shared.turn);
+            let effect = turn.0.step(Step::Stop(generation)).1;
+            if effect != Effect::Stale {
+                self.shared.quiet.store(true, Ordering::SeqCst);
+            }
+            (turn.1, effect)
+        };
+        let turn = self.carry_out(effect, now, &Stop::hard(issuer, message))?;
+        Ok(Stopped {
+            turn,
+            background: self.stop_background(issuer, message),
+            side: self.stop_side_runs(issuer, message),
+        })
+    }
+
     /// What a person means by Stop (S8): the turn is stopped hard, and so are everything in the background and all side
     /// runs, also when no turn is going on. What the turn had said is in its report. The completions of what was stopped do not wake the
     /// session; they are listed, and come when it has been prompted again.
     pub fn stop(&self, issuer: &str, message: &str) -> Stopped {
-        self.shared.quiet.store(true, Ordering::SeqCst);
-        let turn = self.stop_turn(None, &Stop::hard(issuer, message)).unwrap_or(0);
-        let background = self.stop_background(issuer, message);
-        Stopped { turn, background, side: self.stop_side_runs(issuer, message) }
+        // Whichever execution is meant, there is none that is over.
+        self.stop_execution(None, issuer, message).unwrap_or(Stopped {
+            turn: 0,
+            background: 0,
+            side: 0,
+        })
     }
 
     /// How background units stand; with no names, all that are open or not acknowledged.
@@ -544,6 +584,8 @@ impl Session {
         Arc::strong_count(shared) == 1
             && self.running().is_none()
             && shared.completions.running() == 0
+            // That a person has stopped it is not kept where it would sleep.
+            && (!shared.quiet.load(Ordering::SeqCst) || shared.completions.list().is_empty())
             && shared.stream.is_written()
     }
 
@@ -582,17 +624,20 @@ impl Shared {
         let brought = !matches!(report.outcome, Outcome::NoPlace | Outcome::NotStarted(_));
         let read = completion.filter(|_| brought);
         let acknowledged = read.map(|id| Change::UnitAcknowledged { unit: id.number() });
-        let entries = [
-            Entry::Event(Arc::clone(run), report.event()),
-            Entry::Change(Change::Message { body: Body::Later(Arc::clone(&answered) as _) }),
-        ]
-        .into_iter()
-        .chain(acknowledged.map(Entry::Change))
-        .chain([Entry::Change(Change::TurnEnded { generation: generation.0 })]);
+        // A completion that was not brought leaves nothing in the conversation, and enters it when it is.
+        let belongs = completion.is_none() || brought;
+        let said = [read.map(|_| message(&asked)), belongs.then(|| message(&answered))];
+        let entries = [Entry::Event(Arc::clone(run), report.event())]
+            .into_iter()
+            .chain(said.into_iter().flatten())
+            .chain(acknowledged.map(Entry::Change))
+            .chain([Entry::Change(Change::TurnEnded { generation: generation.0 })]);
         let shared = Arc::clone(self);
         // Whoever hears of the end finds the session as it is after it.
         let receipt = self.stream.record_then(Class::Owed, entries, move || {
-            shared.remember(asked, answered);
+            if belongs {
+                shared.remember(asked, answered);
+            }
             if let Some(id) = read {
                 shared.completions.acknowledge(id);
             }
@@ -686,6 +731,18 @@ impl Recording {
             Recording::Open(_) => Ok(()),
         }
     }
+}
+
+/// The completion that a turn brings.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Brings {
+    pub(super) unit: DelegationId,
+    /// Whether this is counted as an attempt. Those that find no place are not, but for the first.
+    pub(super) counts: bool,
+}
+
+fn message(message: &Arc<Message>) -> Entry {
+    Entry::Change(Change::Message { body: Body::Later(Arc::clone(message) as _) })
 }
 
 /// Where the newest messages begin that are no more than so many, and no more bytes than that.
@@ -818,6 +875,9 @@ pub enum PromptError {
         /// Which one.
         generation: Generation,
     },
+    /// A person has stopped the session, so that completions do not wake it.
+    #[error("a person has stopped this session; its completions wait until it is prompted again")]
+    Quiet,
     /// The session takes no new work.
     #[error(transparent)]
     Refused(#[from] Refused),

@@ -55,6 +55,9 @@ impl fmt::Debug for Body {
     }
 }
 
+/// Of what a run had in hand, so much is kept.
+pub const MOST_KEPT: usize = 64;
+
 /// One change of one session.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -132,7 +135,8 @@ pub enum Change {
         /// The run.
         run: Arc<str>,
     },
-    /// Something that a run had in hand, kept until the run has ended, for the case that it never says how it ended.
+    /// Something that a run had in hand, kept until the run has ended, for the case that it never says how it ended: the
+    /// newest [`MOST_KEPT`] of them.
     Kept {
         /// The run.
         run: Arc<str>,

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use futures::FutureExt as _;
 use futures::future::ready;
 
-use super::change::{Body, Recorded, Write};
+use super::change::{Body, MOST_KEPT, Recorded, Write};
 use super::error::StoreError;
 use super::rows::{EventPage, EventRow, MessageRow, SessionRow, Start, UnitRow, UnitState};
 use super::rules::{Bounds, Facts, Head, Known, Step, plan};
@@ -237,7 +237,11 @@ impl State {
             Step::OpenRun { run, body } => session.runs.push((Arc::clone(run), body.clone())),
             Step::CloseRun { run } => session.runs.retain(|(open, _)| open != run),
             Step::Keep { run, body } => {
-                session.kept.entry(Arc::clone(run)).or_default().push(body.clone());
+                let kept = session.kept.entry(Arc::clone(run)).or_default();
+                kept.push(body.clone());
+                if kept.len() > MOST_KEPT {
+                    dropped.bodies.push(kept.remove(0));
+                }
             }
             Step::DropKept { run } => {
                 dropped.bodies.extend(session.kept.remove(&run).into_iter().flatten());

@@ -30,7 +30,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use change::{Body, Change, Class, Encode, Recorded, Then, Write};
+pub use change::{Body, Change, Class, Encode, MOST_KEPT, Recorded, Then, Write};
 pub use error::StoreError;
 pub use export::{Archive, ArchiveError, Imported, RunningTurn};
 pub use memory::Memory;

@@ -427,17 +427,19 @@ impl<'a> Planner<'a, '_> {
                     steps.push(Step::EndUnit { unit: *unit, place: self.head.ended, body });
                 }
             }
-            Change::UnitAcknowledged { unit } => match self.unit(*unit)? {
-                UnitState::Accepted => {
+            // One that is not there was acknowledged long ago, and is kept no more.
+            Change::UnitAcknowledged { unit } => match self.unit(*unit) {
+                Err(_) => {}
+                Ok(UnitState::Accepted) => {
                     return Err(self.invalid(format!("unit {unit} has not ended")));
                 }
-                UnitState::Ended => {
+                Ok(UnitState::Ended) => {
                     self.head.units_unread = self.head.units_unread.saturating_sub(1);
                     self.head.units_read += 1;
                     self.units.push((*unit, Some(UnitState::Acknowledged)));
                     steps.push(Step::ReadUnit { unit: *unit });
                 }
-                UnitState::Acknowledged => {}
+                Ok(UnitState::Acknowledged) => {}
             },
             Change::Created { .. }
             | Change::GoesOn { .. }

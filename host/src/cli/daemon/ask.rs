@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{Daemon, send, session_path, word};
 use crate::cli::code::Code;
 use crate::cli::problem::Problem;
-use crate::cli::{setup, text};
+use crate::cli::setup;
 
 /// The arguments of `checkrein ask`.
 #[derive(Debug, clap::Args)]
@@ -43,10 +43,5 @@ fn shown(answer: &Value) -> String {
     if !out.is_empty() && !out.ends_with('\n') {
         out.push('\n');
     }
-    if word(&answer["status"]) != "completed" {
-        let detail =
-            answer["detail"].as_str().map(|detail| format!(": {}", text::line(detail, 400)));
-        out.push_str(&format!("{}{}\n", word(&answer["status"]), detail.unwrap_or_default()));
-    }
-    out
+    out + &send::how(answer)
 }

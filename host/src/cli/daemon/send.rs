@@ -85,12 +85,19 @@ fn result(answer: &Value) -> String {
     if !out.is_empty() && !out.ends_with('\n') {
         out.push('\n');
     }
-    if word(&answer["status"]) != "completed" {
-        let detail =
-            answer["detail"].as_str().map(|detail| format!(": {}", text::line(detail, 400)));
-        out.push_str(&format!("{}{}\n", word(&answer["status"]), detail.unwrap_or_default()));
+    out + &how(answer)
+}
+
+/// How a run ended that did not complete, in a line.
+pub(super) fn how(answer: &Value) -> String {
+    let (status, detail) = (word(&answer["status"]), word(&answer["detail"]));
+    match (status, detail) {
+        ("completed", _) => String::new(),
+        (_, "") => format!("{status}\n"),
+        // A failure begins with its code, which is often the same word.
+        _ if detail.starts_with(status) => format!("{}\n", text::line(detail, 400)),
+        _ => format!("{status}: {}\n", text::line(detail, 400)),
     }
-    out
 }
 
 /// The exit code that goes with the end of a turn.

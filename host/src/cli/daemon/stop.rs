@@ -67,11 +67,17 @@ fn shown(answer: &Value) -> String {
     match answer["stopped"].as_u64() {
         Some(0) => "it carried such a stop already\n".to_owned(),
         Some(stopped) => format!("stopped: {stopped}\n"),
-        None => match (number(&answer["turn"]), number(&answer["background"])) {
-            (0, 0) => "nothing was running\n".to_owned(),
-            (turn, background) => {
-                format!("stopped: {turn} of the turn, {background} in the background\n")
+        None => {
+            let of = |what: &str| number(&answer[what]);
+            match (of("turn"), of("background"), of("side-runs")) {
+                (0, 0, 0) => "nothing was running\n".to_owned(),
+                (turn, background, 0) => {
+                    format!("stopped: {turn} of the turn, {background} in the background\n")
+                }
+                (turn, background, side) => format!(
+                    "stopped: {turn} of the turn, {background} in the background, {side} beside the turn\n"
+                ),
             }
-        },
+        }
     }
 }

@@ -213,6 +213,8 @@ impl Owner {
             state.planner = Planner::new(planned(&state.tables), &decided, now);
             state.keep_decided();
             state.bound = true;
+            // A schedule that has not fired yet has missed what comes from now on.
+            drop(self.keep(&state));
         }
         let (owner, profile) = (Arc::clone(self), profile.clone());
         let (control, held) = (profile.control(), profile.node().share());
@@ -234,6 +236,7 @@ impl Owner {
         let planned: Vec<_> = planned(&state.tables).collect();
         state.planner.rebind(planned, now);
         state.keep_decided();
+        drop(self.keep(&state));
         drop(state);
         self.changed.notify_one();
     }

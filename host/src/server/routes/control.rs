@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::server::api::Route;
 use crate::server::app::{App, ShutdownRequest};
 use crate::server::gate::Who;
+use crate::server::problem::Problem;
 use crate::server::read;
 use crate::server::scope::Verb;
 use crate::server::served::Reconciled;
@@ -83,23 +84,28 @@ async fn reload(State(app): State<App>) -> Json<Reconciled> {
     Json(app.reconcile().await)
 }
 
-async fn drain(State(app): State<App>, read::Json(asked): read::Json<Drain>) -> Json<DrainView> {
+async fn drain(
+    State(app): State<App>,
+    read::Json(asked): read::Json<Drain>,
+) -> Result<Json<DrainView>, Problem> {
+    read::short("reason", asked.reason.as_deref().unwrap_or_default())?;
     let reason = asked.reason.as_deref().unwrap_or("the host is draining");
     let bound = Duration::from_millis(asked.wait_ms).min(LONGEST);
     let left = match app.host().drain(reason, bound).await {
         Ok(_) => Vec::new(),
         Err(left) => left.nodes,
     };
-    Json(DrainView { drained: left.is_empty(), left: TreeView::of(&left) })
+    Ok(Json(DrainView { drained: left.is_empty(), left: TreeView::of(&left) }))
 }
 
 async fn shutdown(
     State(app): State<App>,
     Extension(who): Extension<Who>,
     read::Json(asked): read::Json<Shutdown>,
-) -> (StatusCode, Json<ShutdownBegun>) {
+) -> Result<(StatusCode, Json<ShutdownBegun>), Problem> {
+    read::short("reason", asked.reason.as_deref().unwrap_or_default())?;
     let reason = asked.reason.unwrap_or_else(|| "the API was asked to shut down".to_owned());
     app.shut_down(ShutdownRequest { issuer: who.0, reason, at_once: asked.at_once });
     let tree = app.host().tree();
-    (StatusCode::ACCEPTED, Json(ShutdownBegun { executions: tree.count(tree.root()) }))
+    Ok((StatusCode::ACCEPTED, Json(ShutdownBegun { executions: tree.count(tree.root()) })))
 }

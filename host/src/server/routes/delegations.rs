@@ -88,6 +88,7 @@ async fn stop(
     Named((profile, session, unit)): Named<(String, String, String)>,
     read::Json(asked): read::Json<WorkStop>,
 ) -> Result<Json<Reached>, Problem> {
+    asked.check()?;
     let session = app.session(&profile, &session).await?;
     let stop = asked.stop(&who, app.host().grace());
     let stopped = session.stop_delegations(&[id(&unit)?], &stop)?;

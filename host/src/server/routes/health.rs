@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::server::api::Route;
 use crate::server::app::App;
 use crate::server::gate::{Asking, Gate};
+use crate::server::rate::Peer;
 use crate::server::scope::{Target, Verb};
 
 /// Whether the process lives.
@@ -61,6 +62,7 @@ async fn alive() -> Json<Alive> {
 async fn ready(
     State(app): State<App>,
     Extension(gate): Extension<Arc<dyn Gate>>,
+    peer: Option<Extension<Peer>>,
     headers: HeaderMap,
 ) -> Response {
     let mut reasons = Vec::new();
@@ -82,7 +84,12 @@ async fn ready(
     }
     let ready = reasons.iter().all(|reason| reason.kind == "parked");
     let authorization = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-    let asking = Asking { peer: None, authorization, target: Target::Host, verb: Verb::Read };
+    let asking = Asking {
+        peer: peer.map(|Extension(peer)| peer),
+        authorization,
+        target: Target::Host,
+        verb: Verb::Read,
+    };
     if gate.check(&asking).is_err() {
         reasons.clear();
     }

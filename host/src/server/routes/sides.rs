@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::server::api::Route;
 use crate::server::app::App;
-use crate::server::problem::Problem;
+use crate::server::problem::{Problem, ProblemKind};
 use crate::server::read::{self, Named};
 use crate::server::scope::Verb;
 use crate::server::view::{AnswerView, SideView};
@@ -92,6 +92,10 @@ async fn side(
     Named((profile, session)): Named<(String, String)>,
     read::Json(prompt): read::Json<SidePrompt>,
 ) -> Result<Response, Problem> {
+    if prompt.take_in && !prompt.wait {
+        let words = "`take-in` needs `wait`: the result is taken in when it is there";
+        return Err(Problem::new(ProblemKind::BadRequest, words));
+    }
     let session = app.session(&profile, &session).await?;
     let input = prompt.input.map(|input| input.to_string()).unwrap_or_default();
     let mut run = session.side_run(prompt.goal, input)?;

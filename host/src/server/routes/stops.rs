@@ -61,6 +61,8 @@ struct SessionStopped {
     turn: usize,
     /// Units in the background.
     background: usize,
+    /// Runs beside the turn.
+    side_runs: usize,
 }
 
 /// A stop.
@@ -87,6 +89,11 @@ pub(super) struct Reached {
 }
 
 impl WorkStop {
+    /// Refuses words that are too long.
+    pub(super) fn check(&self) -> Result<(), Problem> {
+        read::short("message", &self.message)
+    }
+
     pub(super) fn stop(&self, who: &Who, grace: Grace) -> Stop {
         stop(self.kind, who, &self.message, self.grace_ms, grace)
     }
@@ -149,20 +156,31 @@ async fn of_session(
         let words = "only a turn can be stopped softly: send `\"scope\": \"turn\"`";
         return Err(Problem::new(ProblemKind::BadRequest, words));
     }
+    if asked.generation.is_some() && asked.scope == Scope::Background {
+        let words = "what runs in the background has no generation: leave it out, or stop the turn";
+        return Err(Problem::new(ProblemKind::BadRequest, words));
+    }
+    read::short("message", &asked.message)?;
     let session = app.session(&profile, &session).await?;
     let stop = stop(asked.kind, &who, &asked.message, asked.grace_ms, app.host().grace());
     let meant = asked.generation.map(Generation);
     let stopped = match asked.scope {
-        Scope::Turn => SessionStopped { turn: session.stop_turn(meant, &stop)?, background: 0 },
+        Scope::Turn => {
+            let turn = session.stop_turn(meant, &stop)?;
+            SessionStopped { turn, background: 0, side_runs: 0 }
+        }
         Scope::Background => {
             let background = session.stop_background(&who.0, &asked.message);
-            SessionStopped { turn: 0, background }
+            SessionStopped { turn: 0, background, side_runs: 0 }
         }
         Scope::All => {
             // One that means an execution that is over stops nothing at all.
-            let turn = meant.map_or(Ok(0), |_| session.stop_turn(meant, &stop))?;
-            let stopped = session.stop(&who.0, &asked.message);
-            SessionStopped { turn: turn + stopped.turn, background: stopped.background }
+            let stopped = session.stop_execution(meant, &who.0, &asked.message)?;
+            SessionStopped {
+                turn: stopped.turn,
+                background: stopped.background,
+                side_runs: stopped.side,
+            }
         }
     };
     Ok(Json(stopped))
@@ -174,6 +192,7 @@ async fn of_host(
     Named(work): Named<String>,
     read::Json(asked): read::Json<WorkStop>,
 ) -> Result<Json<Reached>, Problem> {
+    asked.check()?;
     let tree = app.host().tree();
     let stopped = stop_work(tree, id(&work)?, &asked.stop(&who, app.host().grace()))?;
     Ok(Json(Reached { stopped }))
@@ -185,6 +204,7 @@ async fn of_profile(
     Named((profile, work)): Named<(String, String)>,
     read::Json(asked): read::Json<WorkStop>,
 ) -> Result<Json<Reached>, Problem> {
+    asked.check()?;
     let (profile, work) = (app.profile(&profile)?, id(&work)?);
     let tree = app.host().tree();
     if !tree.snapshot(profile.work()).iter().any(|node| node.id == work) {

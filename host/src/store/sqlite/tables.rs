@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension as _, Params, Row, params};
 use super::fault::{count, fault, int};
 use crate::ids::SessionId;
 use crate::store::rules::{Facts, Head, Known, Step};
-use crate::store::{Body, Running, Start, StoreError, UnitState};
+use crate::store::{Body, MOST_KEPT, Running, Start, StoreError, UnitState};
 
 /// What is counted for the whole database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -241,6 +241,10 @@ impl Tables<'_> {
             Step::Keep { run, body } => {
                 let sql = "INSERT INTO kept (session, run, body) VALUES (?1, ?2, ?3)";
                 self.run(sql, params![key, &***run, &*body.text()])?;
+                let sql = "DELETE FROM kept WHERE session = ?1 AND run = ?2 AND place <= (
+                    SELECT place FROM kept WHERE session = ?1 AND run = ?2
+                    ORDER BY place DESC LIMIT 1 OFFSET ?3)";
+                self.run(sql, params![key, &***run, i64::try_from(MOST_KEPT).unwrap_or(i64::MAX)])?;
             }
             Step::DropKept { run } => {
                 let sql = "DELETE FROM kept WHERE session = ?1 AND run = ?2";
