@@ -32,7 +32,7 @@ fn a_session_is_opened_asked_shown_and_deleted() -> Result<()> {
     is(&run(&daemon, &["send", "--new", "agent", "say hello", "--wait"])?, 0, "hello\n");
     is(&run(&daemon, &["send", "s1", "say more", "--queue"])?, 0, "s1 turn 2\n");
     let ended = run(&daemon, &["send", "s1", "partial half\nfail failed no", "--queue", "--wait"])?;
-    is(&ended, 1, "half\nfailed: failed: no\n");
+    is(&ended, 1, "half\nfailed: no\n");
     let listed = run(&daemon, &["session", "list"])?;
     is(&listed, 0, "s1  agent  3 turns  idle\n");
     let shown = run(&daemon, &["session", "show", "main/s1"])?;

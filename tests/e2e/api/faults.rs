@@ -93,12 +93,15 @@ fn requests_beyond_what_there_may_be_are_refused() -> Result<()> {
     let mut waiting = daemon.connect()?;
     let goal = json!({ "goal": "sleep 100000", "wait": true });
     super::daemon::send(&mut waiting, "POST", &format!("{session}/prompts"), Some(&goal))?;
-    let mut answer = daemon.get("/v1/profiles")?;
-    while answer.status == 200 {
-        answer = daemon.get("/v1/profiles")?;
-    }
+    let mut events = daemon.events(&session, 0)?;
+    while events.next()?.context("more events")?.event != "run-started" {}
+    let agent = json!({ "agent": "agent" });
+    let answer = daemon.post("/v1/profiles/main/sessions", &agent)?;
     assert_eq!((answer.status, answer.kind()), (503, "refused"), "{answer:?}");
-    assert_eq!(daemon.get("/livez")?.status, 200);
+    // Who looks for what to stop is not kept out, nor who stops it.
+    assert_eq!(daemon.get("/v1/profiles/main/tree")?.body["executions"], 1);
+    let stop = json!({ "message": "enough" });
+    assert_eq!(daemon.post(&format!("{session}/stop"), &stop)?.body["turn"], 1);
     Ok(())
 }
 

@@ -73,7 +73,10 @@ fn a_stop_that_comes_too_late_hits_nobody() -> Result<()> {
     let busy = daemon.post(&format!("{session}/prompts"), &json!({ "goal": "say x" }))?;
     assert_eq!((busy.status, busy.kind()), (409, "busy"), "{busy:?}");
     let soft = json!({ "scope": "turn", "kind": "soft", "message": "now", "generation": 2 });
-    assert_eq!(daemon.post(&stop, &soft)?.body, json!({ "turn": 1, "background": 0 }));
+    assert_eq!(
+        daemon.post(&stop, &soft)?.body,
+        json!({ "turn": 1, "background": 0, "side-runs": 0 })
+    );
     let queued = daemon.post(
         &format!("{session}/prompts"),
         &json!({ "goal": "say three", "queue": true, "wait": true }),
@@ -177,7 +180,7 @@ fn units_in_the_background_are_listed_stopped_and_acknowledged() -> Result<()> {
     // The session-level stop reaches the background too.
     unit("sleep 100000")?;
     let all = daemon.post(&format!("{session}/stop"), &json!({ "message": "all" }))?;
-    assert_eq!(all.body, json!({ "turn": 0, "background": 1 }));
+    assert_eq!(all.body, json!({ "turn": 0, "background": 1, "side-runs": 0 }));
     let soft = daemon.post(&format!("{session}/stop"), &json!({ "kind": "soft" }))?;
     assert_eq!((soft.status, soft.kind()), (400, "bad-request"));
     Ok(())
