@@ -24,9 +24,9 @@ pub mod work;
 
 pub use error::{Error, ErrorKind};
 pub use host::{
-    Clock, Compilation, DATABASE, Homes, Host, HostBuilder, Profile, ProfileSettings, SCHEDULES,
-    ScheduleView, ScheduledRun, Schedules, Served, Service, ServiceSettings, SessionBuilder,
-    SystemClock,
+    Clock, Compacted, Compilation, DATABASE, HomeStore, Homes, Host, HostBuilder, Profile,
+    ProfileSettings, SCHEDULES, ScheduleView, ScheduledRun, Schedules, Served, Service,
+    ServiceSettings, SessionBuilder, SystemClock,
 };
 
 /// What the child process runs that compiles components: one component from standard input, its code to standard

@@ -174,7 +174,7 @@ fn not_opened(file: &Path, error: &Error) -> NotOpened {
 }
 
 /// How much of its sessions a profile keeps.
-fn retention(configuration: &Configuration) -> Retention {
+pub(super) fn retention(configuration: &Configuration) -> Retention {
     let (usual, table) = (Retention::default(), &configuration.store);
     let size = |size: Option<crate::plugin::Size>, usual: u64| size.map_or(usual, |size| size.0);
     Retention {

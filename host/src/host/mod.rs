@@ -3,9 +3,11 @@
 //! Not here: printing, the environment, signals (`cli`).
 
 mod builder;
+mod carry;
 mod describe;
 mod first_party;
 mod guard;
+mod home_store;
 mod homes;
 #[allow(clippy::module_inception, reason = "the room's main type has the room's name")]
 mod host;
@@ -19,6 +21,8 @@ mod service;
 mod setting;
 
 pub use builder::{Compilation, HostBuilder};
+pub use carry::Compacted;
+pub use home_store::HomeStore;
 pub use homes::{DATABASE, Homes, Served};
 pub use host::Host;
 pub use open::SessionBuilder;

@@ -50,7 +50,8 @@ pub struct SessionBuilder {
     place: Place,
     agent: String,
     directories: Vec<Directory>,
-    log: LogSink,
+    /// Where log lines go, if not to `tracing`.
+    log: Option<LogSink>,
     share: Share,
     delivery: Delivery,
 }
@@ -58,7 +59,7 @@ pub struct SessionBuilder {
 impl SessionBuilder {
     pub(super) fn new(host: Host, place: Place, agent: String) -> SessionBuilder {
         let (share, delivery) = (host.sandbox().share(), Delivery::default());
-        let (directories, log) = (Vec::new(), Arc::new(traced));
+        let (directories, log) = (Vec::new(), None);
         SessionBuilder { host, place, agent, directories, log, share, delivery }
     }
 
@@ -74,7 +75,7 @@ impl SessionBuilder {
     /// It is called by the run that writes the line, while that has a processor: a stop of the run waits for it to return,
     /// and so does every guest that is to run on that thread. It should put the line somewhere and not wait for anything.
     pub fn log(mut self, sink: impl Fn(&str, &str, &str) + Send + Sync + 'static) -> Self {
-        self.log = Arc::new(sink);
+        self.log = Some(Arc::new(sink));
         self
     }
 
@@ -157,11 +158,12 @@ impl SessionBuilder {
         self.check_directories()?;
         let effective = self.decide(plugin).effective;
         let (code, toolbox) = match &self.place.home {
-            Some(home) => {
+            // What was given to this session alone is in its tools, and in those of no other.
+            Some(home) if self.directories.is_empty() && self.log.is_none() => {
                 let loaded = home.loaded.get(self, work, plugin, &effective).await?;
                 (loaded.0, loaded.1.shared_by(&self.share))
             }
-            None => {
+            Some(_) | None => {
                 let code = self.code(work, plugin, &effective.limits).await?;
                 (code, self.toolbox(work, &effective.tools).await.0)
             }
@@ -329,7 +331,7 @@ impl SessionBuilder {
         Plugged {
             name: plugin.name().as_str().into(),
             effective: Arc::new(effective),
-            log: Arc::clone(&self.log),
+            log: self.log.clone().unwrap_or_else(|| Arc::new(traced)),
             environment: Arc::clone(&self.host.inner.environment),
         }
     }

@@ -1,6 +1,7 @@
 //! A profile: sessions that outlive the process, with a setting of their own.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,10 +19,8 @@ use super::setting::{Given, Setting};
 use crate::error::{Error, ErrorKind};
 use crate::ids::{SessionId, WorkId};
 use crate::plugin::{Catalogue, Configuration};
-use crate::session::{Delivery, Session, readable, recover};
-use crate::store::{
-    self, Archive, ArchiveError, Change, Health, RunningTurn, SessionRow, Store, StoreError,
-};
+use crate::session::{Delivery, Session, recover};
+use crate::store::{self, Change, Health, SessionRow, Store, StoreError};
 use crate::work::{Kind, Work, spawn_charged};
 
 /// Awake sessions above which those that rest are put to sleep whenever another one is asked for.
@@ -93,12 +92,25 @@ impl Host {
     /// [`ErrorKind::Configuration`] for a configuration that cannot be used, [`ErrorKind::Store`] when the store cannot be
     /// read or written, [`ErrorKind::Refused`] when the host takes no new work.
     pub async fn profile(&self, settings: ProfileSettings) -> Result<Profile, Error> {
-        let node =
-            self.inner.root.open(Kind::Profile, settings.name.as_str()).map_err(|error| {
-                let attempt = format!("could not open the profile `{}`", settings.name);
-                Error::because(ErrorKind::Refused, attempt, error)
-            })?;
+        let node = self.profile_node(&settings.name)?;
         self.profile_on(Arc::new(node), settings).await
+    }
+
+    /// The same, and completions that nobody has read wait until their sessions are asked for: nothing runs by itself.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Host::profile`].
+    pub async fn profile_at_rest(&self, settings: ProfileSettings) -> Result<Profile, Error> {
+        let node = Arc::new(self.profile_node(&settings.name)?);
+        Ok(self.recovered(node, settings).await?.0)
+    }
+
+    fn profile_node(&self, name: &str) -> Result<Work, Error> {
+        self.inner.root.open(Kind::Profile, name).map_err(|error| {
+            let attempt = format!("could not open the profile `{name}`");
+            Error::because(ErrorKind::Refused, attempt, error)
+        })
     }
 
     /// The same, on a node that somebody holds.
@@ -107,6 +119,17 @@ impl Host {
         node: Arc<Work>,
         settings: ProfileSettings,
     ) -> Result<Profile, Error> {
+        let (profile, unfinished) = self.recovered(node, settings).await?;
+        profile.bring(unfinished);
+        Ok(profile)
+    }
+
+    /// A profile in which nothing is going on any more, and the sessions that may have something to read.
+    async fn recovered(
+        &self,
+        node: Arc<Work>,
+        settings: ProfileSettings,
+    ) -> Result<(Profile, Vec<SessionId>), Error> {
         let ProfileSettings { name, home, configuration, store } = settings;
         let setting = self.setting_of(&home, configuration)?;
         let start = store.start();
@@ -145,9 +168,7 @@ impl Host {
             awake: Mutex::default(),
             schedules,
         };
-        let profile = Profile { shared: Arc::new(shared) };
-        profile.bring(unfinished);
-        Ok(profile)
+        Ok((Profile { shared: Arc::new(shared) }, unfinished))
     }
 
     fn setting_of(&self, home: &Path, configuration: Configuration) -> Result<Setting, Error> {
@@ -219,7 +240,21 @@ impl Profile {
     ///
     /// Those of [`SessionBuilder::open`].
     pub async fn open(&self, agent: &str, delivery: Delivery) -> Result<Session, Error> {
-        let builder = self.shared.builder(agent).delivery(delivery);
+        self.open_with(agent, |opening| opening.delivery(delivery)).await
+    }
+
+    /// Opens a new session with an agent, and with what `say` gives to it. Directories and a sink for log lines are kept
+    /// nowhere: they count until the session is put to sleep, or until the profile takes another configuration.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SessionBuilder::open`].
+    pub async fn open_with(
+        &self,
+        agent: &str,
+        say: impl FnOnce(SessionBuilder) -> SessionBuilder,
+    ) -> Result<Session, Error> {
+        let builder = say(self.shared.builder(agent));
         let id = builder.next_name();
         // Its place is taken before it is there: who finds it in the store waits for this one.
         let cell = Arc::clone(self.shared.awake().entry(id.clone()).or_default());
@@ -247,8 +282,49 @@ impl Profile {
             self.rest();
         }
         let cell = Arc::clone(self.shared.awake().entry(id.clone()).or_default());
-        let opened = cell.get_or_try_init(|| self.shared.wake(id)).await.cloned();
-        self.shared.forget_failed(id, &cell, &opened);
+        self.wake(id, &cell, |opening| opening).await
+    }
+
+    /// A session of the profile that sleeps, with what `say` gives to it, as [`Profile::open_with`] does.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Usage`] when the session is awake, and those of [`Profile::session`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn session_with(
+        &self,
+        id: &SessionId,
+        say: impl FnOnce(SessionBuilder) -> SessionBuilder,
+    ) -> Result<Session, Error> {
+        self.rest();
+        let taken = || {
+            let words = format!("somebody works with the session {id} already");
+            Error::new(ErrorKind::Usage, words)
+        };
+        let cell = match self.shared.awake().entry(id.clone()) {
+            Entry::Occupied(_) => return Err(taken()),
+            Entry::Vacant(place) => Arc::clone(place.insert(Arc::default())),
+        };
+        let mut is_ours = false;
+        let woken = self.wake(id, &cell, |opening| {
+            is_ours = true;
+            say(opening)
+        });
+        let session = woken.await?;
+        if is_ours { Ok(session) } else { Err(taken()) }
+    }
+
+    async fn wake(
+        &self,
+        id: &SessionId,
+        cell: &Arc<OnceCell<Session>>,
+        say: impl FnOnce(SessionBuilder) -> SessionBuilder,
+    ) -> Result<Session, Error> {
+        let opened = cell.get_or_try_init(|| self.shared.wake(id, say)).await.cloned();
+        self.shared.forget_failed(id, cell, &opened);
         opened
     }
 
@@ -293,41 +369,6 @@ impl Profile {
         }
         let deleted = store::record(&*self.shared.store, id.clone(), vec![Change::Deleted]).await;
         deleted.map(drop).map_err(|error| of_session(id, error))
-    }
-
-    /// Takes a session out, to be kept or read in elsewhere. The profile keeps it.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::NotFound`] when there is none, [`ErrorKind::Usage`] while a turn of it goes on and `running` does not say
-    /// otherwise, [`ErrorKind::Store`] when it cannot be read.
-    pub async fn export(&self, id: &SessionId, running: RunningTurn) -> Result<Archive, Error> {
-        let archive = Archive::of(&*self.shared.store, id, running).await;
-        archive.map_err(|error| of_archive(format!("could not export the session {id}"), error))
-    }
-
-    /// Takes in a session that was exported, under a new name. What was going on in it when it was exported has ended as
-    /// unknown.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Store`] when it cannot be written.
-    pub async fn import(&self, archive: Archive) -> Result<SessionId, Error> {
-        let number = self.shared.numbers.fetch_add(1, Ordering::Relaxed);
-        let id = SessionId::new(format!("s{number}"));
-        let units = archive.units().len() as u64;
-        let first_unit = self.shared.host.inner.slots.take_numbers(units);
-        let store = &*self.shared.store;
-        let attempt = || "could not import a session".to_owned();
-        if let Err(words) = readable(&archive) {
-            return Err(Error::because(ErrorKind::Usage, attempt(), words));
-        }
-        let put = archive.put(store, id.clone(), first_unit).await;
-        put.map_err(|error| of_archive(attempt(), error))?;
-        let recovered = recover(store, &id).await;
-        recovered.map_err(|error| Error::because(ErrorKind::Store, attempt(), error))?;
-        self.bring(vec![id.clone()]);
-        Ok(id)
     }
 
     /// Waits until the ends of all turns that were going on are recorded, and all that was said until now. It stops nothing.
@@ -379,18 +420,13 @@ impl Profile {
         Ok(())
     }
 
-    /// Drops what may be dropped from the store, and gives room back to the disk.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Store`].
-    pub async fn compact(&self) -> Result<(), Error> {
-        let compacted = self.shared.store.compact().await;
-        compacted.map_err(|error| unreadable(&self.shared.name, error))
+    /// The number of a new session.
+    pub(super) fn next_number(&self) -> u64 {
+        self.shared.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Brings completions that nobody has read to their sessions, in the background.
-    fn bring(&self, unfinished: Vec<SessionId>) {
+    pub(super) fn bring(&self, unfinished: Vec<SessionId>) {
         if unfinished.is_empty() {
             return;
         }
@@ -441,14 +477,18 @@ impl Shared {
         }
     }
 
-    async fn wake(&self, id: &SessionId) -> Result<Session, Error> {
+    async fn wake(
+        &self,
+        id: &SessionId,
+        say: impl FnOnce(SessionBuilder) -> SessionBuilder,
+    ) -> Result<Session, Error> {
         let setting = self.setting().0;
         let row = self.store.session(id).await.map_err(|error| of_session(id, error))?;
         let settings: Settings = serde_json::from_str(&row.settings).map_err(|error| {
             let words = StoreError::Corrupt(format!("the settings of session {id}: {error}"));
             of_session(id, words)
         })?;
-        let builder = self.builder(&row.agent).delivery(settings.delivery);
+        let builder = say(self.builder(&row.agent).delivery(settings.delivery));
         let session = builder.reopen(id.clone(), Arc::clone(&self.store)).await?;
         self.up_to_date(&setting, session).await
     }
@@ -474,23 +514,12 @@ impl Shared {
     }
 }
 
-fn of_archive(attempt: String, error: ArchiveError) -> Error {
-    let kind = if let ArchiveError::Store(StoreError::NoSession(_)) = &error {
-        ErrorKind::NotFound
-    } else if let ArchiveError::Running(_) = &error {
-        ErrorKind::Usage
-    } else {
-        ErrorKind::Store
-    };
-    Error::because(kind, attempt, error)
-}
-
-fn unreadable(profile: &str, error: StoreError) -> Error {
+pub(super) fn unreadable(profile: &str, error: StoreError) -> Error {
     let attempt = format!("the store of the profile `{profile}` does not do its work");
     Error::because(ErrorKind::Store, attempt, error)
 }
 
-fn of_session(id: &SessionId, error: StoreError) -> Error {
+pub(super) fn of_session(id: &SessionId, error: StoreError) -> Error {
     let kind = if let StoreError::NoSession(_) = error {
         ErrorKind::NotFound
     } else if let StoreError::InUse { .. } = error {

@@ -118,6 +118,15 @@ impl Archive {
         lines::write(self, out)
     }
 
+    /// The same line by line, each with its line break.
+    ///
+    /// # Errors
+    ///
+    /// Of an item: a line that cannot be put into words.
+    pub fn into_lines(self) -> impl Iterator<Item = io::Result<Vec<u8>>> + Send {
+        (0..).map_while(move |at| lines::line(&self, at))
+    }
+
     /// Reads lines, at most that many bytes of them, and checks that they are a session.
     ///
     /// # Errors

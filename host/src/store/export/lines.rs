@@ -160,11 +160,48 @@ fn heard(value: Option<Box<RawValue>>, text: Option<String>) -> Option<Arc<str>>
     }
 }
 
-pub(super) fn write(archive: &Archive, out: impl Write) -> io::Result<()> {
-    let mut out = Counted { out, lines: 0 };
+pub(super) fn write(archive: &Archive, mut out: impl Write) -> io::Result<()> {
+    let lines = (0..).map_while(|at| line(archive, at));
+    for line in lines {
+        out.write_all(&line?)?;
+    }
+    out.flush()
+}
+
+/// The line at that place, from 0; none after the last one.
+pub(super) fn line(archive: &Archive, at: usize) -> Option<io::Result<Vec<u8>>> {
+    let Some(at) = at.checked_sub(1) else { return Some(head(archive)) };
+    if let Some(message) = archive.messages.get(at) {
+        return Some(of_message(message));
+    }
+    let at = at - archive.messages.len();
+    if let Some(event) = archive.events.get(at) {
+        return Some(of_event(event));
+    }
+    let at = at - archive.events.len();
+    if let Some((key, value)) = archive.memory.get(at) {
+        let value = BASE64_STANDARD.encode(value);
+        return Some(text(&Memory { r#type: Type::Memory, key: key.clone(), value }));
+    }
+    let at = at - archive.memory.len();
+    if let Some(unit) = archive.units.get(at) {
+        return Some(of_unit(unit));
+    }
+    let lines = archive.messages.len() + archive.events.len() + archive.memory.len();
+    let lines = 1 + (lines + archive.units.len()) as u64;
+    (at == archive.units.len()).then(|| text(&End { r#type: Type::End, lines }))
+}
+
+fn text(line: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut text = serde_json::to_vec(line)?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+fn head(archive: &Archive) -> io::Result<Vec<u8>> {
     let session = &archive.session;
     let (settings, settings_text) = said(&session.settings);
-    out.line(&Head {
+    text(&Head {
         r#type: Type::Session,
         format: FORMAT.to_owned(),
         version: VERSION,
@@ -179,62 +216,44 @@ pub(super) fn write(archive: &Archive, out: impl Write) -> io::Result<()> {
         last_seq: session.last_seq,
         first_message: archive.first_message,
         messages: archive.messages.len() as u64,
-    })?;
-    for message in &archive.messages {
-        let (body, text) = said(&message.body);
-        let (number, at_ms) = (message.number, message.at_ms);
-        out.line(&Message { r#type: Type::Message, number, at_ms, body, text })?;
-    }
-    for event in &archive.events {
-        let (body, text) = said(&event.body);
-        let (seq, at_ms, run) = (event.seq, event.at_ms, Arc::clone(&event.run));
-        out.line(&Event { r#type: Type::Event, seq, at_ms, run, body, text })?;
-    }
-    for (key, value) in &archive.memory {
-        let value = BASE64_STANDARD.encode(value);
-        out.line(&Memory { r#type: Type::Memory, key: key.clone(), value })?;
-    }
-    for unit in &archive.units {
-        let (body, text) = said(&unit.body);
-        let (completion, completion_text) = unit.completion.as_deref().map_or((None, None), said);
-        let child = |(task, body): &(u32, Arc<str>)| {
-            let (body, text) = said(body);
-            Child { task: *task, body, text }
-        };
-        out.line(&Unit {
-            r#type: Type::Unit,
-            unit: unit.unit,
-            state: match unit.state {
-                UnitState::Accepted => State::Accepted,
-                UnitState::Ended => State::Ended,
-                UnitState::Acknowledged => State::Acknowledged,
-            },
-            ended: unit.ended,
-            deliveries: unit.deliveries,
-            body,
-            text,
-            children: unit.children.iter().map(child).collect(),
-            completion,
-            completion_text,
-        })?;
-    }
-    let lines = out.lines;
-    out.line(&End { r#type: Type::End, lines })?;
-    out.out.flush()
+    })
 }
 
-struct Counted<W> {
-    out: W,
-    lines: u64,
+fn of_message(message: &MessageRow) -> io::Result<Vec<u8>> {
+    let (body, plain) = said(&message.body);
+    let (number, at_ms) = (message.number, message.at_ms);
+    text(&Message { r#type: Type::Message, number, at_ms, body, text: plain })
 }
 
-impl<W: Write> Counted<W> {
-    fn line(&mut self, line: &impl Serialize) -> io::Result<()> {
-        let mut text = serde_json::to_vec(line)?;
-        text.push(b'\n');
-        self.lines += 1;
-        self.out.write_all(&text)
-    }
+fn of_event(event: &EventRow) -> io::Result<Vec<u8>> {
+    let (body, plain) = said(&event.body);
+    let (seq, at_ms, run) = (event.seq, event.at_ms, Arc::clone(&event.run));
+    text(&Event { r#type: Type::Event, seq, at_ms, run, body, text: plain })
+}
+
+fn of_unit(unit: &UnitRow) -> io::Result<Vec<u8>> {
+    let (body, plain) = said(&unit.body);
+    let (completion, completion_text) = unit.completion.as_deref().map_or((None, None), said);
+    let child = |(task, body): &(u32, Arc<str>)| {
+        let (body, text) = said(body);
+        Child { task: *task, body, text }
+    };
+    text(&Unit {
+        r#type: Type::Unit,
+        unit: unit.unit,
+        state: match unit.state {
+            UnitState::Accepted => State::Accepted,
+            UnitState::Ended => State::Ended,
+            UnitState::Acknowledged => State::Acknowledged,
+        },
+        ended: unit.ended,
+        deliveries: unit.deliveries,
+        body,
+        text: plain,
+        children: unit.children.iter().map(child).collect(),
+        completion,
+        completion_text,
+    })
 }
 
 pub(super) fn read(input: impl BufRead, most: u64) -> Result<Archive, ArchiveError> {

@@ -18,6 +18,7 @@
 
 mod books;
 mod fault;
+mod look;
 mod open;
 mod queue;
 mod reads;
@@ -31,6 +32,7 @@ mod writer;
 
 #[cfg(test)]
 pub(super) use fault::{Faults, Point};
+pub use look::Look;
 #[cfg(test)]
 pub(super) use open::Options;
 #[cfg(test)]

@@ -70,6 +70,17 @@ pub(super) fn reader(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
+/// A connection to a file that nobody writes. SQLite takes no lock then, and creates no file beside it.
+pub(super) fn unwritten_reader(path: &Path) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
+    let address = format!("{}?immutable=1", super::look::address(path));
+    let connection = Connection::open_with_flags(address, flags).map_err(fault)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    Ok(connection)
+}
+
 /// Looks at what is there, and changes nothing of a file that is not ours or too new. Creates an empty file for its owner
 /// only where there is none; SQLite gives the files beside it the same permissions.
 fn look(path: &Path) -> Result<u32, StoreError> {
