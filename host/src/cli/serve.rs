@@ -122,6 +122,9 @@ async fn serve(
     if let Some(bytes) = table.body_bytes {
         app = app.body_bytes(whole(bytes.0));
     }
+    if let Some(bytes) = table.import_bytes {
+        app = app.import_bytes(whole(bytes.0));
+    }
     if let Some(time) = table.body_time {
         app = app.body_time(time.0);
     }
@@ -215,6 +218,7 @@ mod tests {
         assert_eq!(rates(&read), RateTable::default());
         let sizes = (read.requests.map(|n| n.0), read.body_bytes.map(|n| n.0));
         assert_eq!(sizes, (Some(App::REQUESTS as u64), Some(App::BODY_BYTES as u64)));
+        assert_eq!(read.import_bytes.map(|n| n.0), Some(App::IMPORT_BYTES as u64));
         assert_eq!(read.body_time.map(|time| time.0), Some(App::BODY_TIME));
     }
 }

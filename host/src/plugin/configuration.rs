@@ -277,6 +277,8 @@ pub struct ServeTable {
     pub requests: Option<Count>,
     /// The most bytes of the body of a request.
     pub body_bytes: Option<Size>,
+    /// The most bytes of a session that is sent to be read in.
+    pub import_bytes: Option<Size>,
     /// How long the body of a request may take.
     pub body_time: Option<Time>,
     /// How long the head of a request may take, from the end of the one before.

@@ -41,7 +41,9 @@ pub(super) struct Route {
     /// What it does, in a sentence.
     pub(super) does: &'static str,
     pub(super) query: Option<SchemaOf>,
-    pub(super) body: Option<SchemaOf>,
+    pub(super) body: Option<(&'static str, SchemaOf)>,
+    /// Whether its body is a session, which may be larger than other bodies.
+    carries: bool,
     pub(super) answers: Vec<Answer>,
     handler: MethodRouter<App>,
 }
@@ -71,7 +73,8 @@ impl Route {
     ) -> Route {
         let (query, body, answers) = (None, None, Vec::new());
         let handler = on(filter, handler);
-        Route { method, path, verb, does, query, body, answers, handler }
+        let carries = false;
+        Route { method, path, verb, does, query, body, carries, answers, handler }
     }
 
     pub(super) fn open<H: Handler<T, App>, T: 'static>(
@@ -114,7 +117,12 @@ impl Route {
     }
 
     pub(super) fn body<T: JsonSchema>(self) -> Route {
-        Route { body: Some(schema::<T>), ..self }
+        Route { body: Some(("application/json", schema::<T>)), ..self }
+    }
+
+    /// The body is a session, in lines of that type.
+    pub(super) fn carries(self, media: &'static str) -> Route {
+        Route { body: Some((media, schema::<String>)), carries: true, ..self }
     }
 
     pub(super) fn answers<T: JsonSchema>(self, status: u16) -> Route {
@@ -132,7 +140,11 @@ pub fn router(app: App, gate: Arc<dyn Gate>) -> Router {
     let mut router = Router::new();
     for route in routes::all() {
         let (admitted, gate, verb) = (app.clone(), Arc::clone(&gate), route.verb);
-        let handler = route.handler.route_layer(from_fn(
+        let handler = match route.carries {
+            true => route.handler.layer(DefaultBodyLimit::max(app.import_bytes())),
+            false => route.handler,
+        };
+        let handler = handler.route_layer(from_fn(
             move |parameters: RawPathParams, request: Request, next: Next| {
                 let (app, gate) = (admitted.clone(), Arc::clone(&gate));
                 async move { admit(&app, &*gate, verb, &parameters, request, next).await }

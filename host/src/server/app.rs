@@ -16,6 +16,9 @@ use crate::session::Session;
 /// Silence on a stream of events after which a comment shows that it lives.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
+/// Sessions that are exported or imported at one time.
+const TRANSFERS: usize = 2;
+
 /// What routes work with. Cheap to clone; every clone is the same.
 #[derive(Clone)]
 pub struct App {
@@ -31,7 +34,10 @@ struct Inner {
     requests: Arc<Semaphore>,
     /// Those that read something.
     reads: Arc<Semaphore>,
+    /// Places for sessions on their way out or in, each of which is in memory as a whole.
+    transfers: Arc<Semaphore>,
     body_bytes: usize,
+    import_bytes: usize,
     body_time: Duration,
     keep_alive: Duration,
 }
@@ -57,6 +63,9 @@ impl App {
     /// Bytes of a body, where nothing else is said.
     pub const BODY_BYTES: usize = 1 << 20;
 
+    /// Bytes of a session that is sent to be read in, where nothing else is said.
+    pub const IMPORT_BYTES: usize = 256 << 20;
+
     /// How long a body may take, where nothing else is said.
     pub const BODY_TIME: Duration = Duration::from_secs(30);
 
@@ -73,7 +82,9 @@ impl App {
                 shutdown: Arc::new(|_| {}),
                 requests: Arc::new(Semaphore::new(App::REQUESTS)),
                 reads: Arc::new(Semaphore::new(App::REQUESTS)),
+                transfers: Arc::new(Semaphore::new(TRANSFERS)),
                 body_bytes: App::BODY_BYTES,
+                import_bytes: App::IMPORT_BYTES,
                 body_time: App::BODY_TIME,
                 keep_alive: KEEP_ALIVE,
             },
@@ -94,6 +105,14 @@ impl App {
 
     pub(super) fn reads(&self) -> &Arc<Semaphore> {
         &self.inner.reads
+    }
+
+    pub(super) fn transfers(&self) -> &Arc<Semaphore> {
+        &self.inner.transfers
+    }
+
+    pub(super) fn import_bytes(&self) -> usize {
+        self.inner.import_bytes
     }
 
     pub(super) fn body_bytes(&self) -> usize {
@@ -142,6 +161,12 @@ impl AppBuilder {
     /// The most bytes of a body.
     pub fn body_bytes(mut self, bytes: usize) -> Self {
         self.inner.body_bytes = bytes;
+        self
+    }
+
+    /// The most bytes of a session that is sent to be read in.
+    pub fn import_bytes(mut self, bytes: usize) -> Self {
+        self.inner.import_bytes = bytes;
         self
     }
 

@@ -57,4 +57,4 @@ pub use served::{Listed, NotServed, Reconciled, Served};
 pub use token::{Principal, Refusal, TokenId};
 pub use token_gate::TokenGate;
 pub use tokens::{ListedToken, NewToken, Tokens};
-pub use view::{StopKindName, TreeNode, TreeView};
+pub use view::{CompletionView, MessageView, SessionView, StopKindName, TreeNode, TreeView};

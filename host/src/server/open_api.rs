@@ -65,10 +65,10 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
     if !parameters.is_empty() {
         operation["parameters"] = parameters.into();
     }
-    if let Some(body) = route.body {
+    if let Some((media, body)) = route.body {
         let schema = body(generator);
         operation["requestBody"] =
-            json!({ "required": true, "content": { "application/json": { "schema": schema } } });
+            json!({ "required": true, "content": { media: { "schema": schema } } });
     }
     if let Some(verb) = route.verb {
         operation["security"] = json!([{}, { "token": [verb.as_str()] }]);

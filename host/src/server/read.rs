@@ -19,16 +19,7 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, app: &App) -> Result<Json<T>, Problem> {
-        // A page in a browser can send other types to a loopback address without asking first.
-        let kind = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
-        if !kind.eq_ignore_ascii_case("application/json") {
-            let words = "the body must be JSON: send `Content-Type: application/json`";
-            return Err(Problem::new(ProblemKind::NotJson, words));
-        }
-        let within = app.body_time();
-        let read = tokio::time::timeout(within, Bytes::from_request(request, &())).await;
-        let bytes = read.map_err(|_| too_slow(within))?.map_err(|error| unread(&error))?;
+        let bytes = body(request, app, "application/json", "JSON").await?;
         // A list would be read as the fields of a request, in their order.
         if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
             let words = "the body must be a JSON object";
@@ -54,6 +45,33 @@ pub(super) fn short(field: &str, words: &str) -> Result<(), Problem> {
     }
     let words = format!("`{field}` has {} bytes; at most {SHORT} are taken", words.len());
     Err(Problem::new(ProblemKind::BadRequest, words))
+}
+
+/// A body that is JSON Lines. They are not looked at here.
+pub(super) struct Lines(pub(super) Bytes);
+
+/// What such a body says of itself.
+pub(super) const LINES: &str = "application/x-ndjson";
+
+impl FromRequest<App> for Lines {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &App) -> Result<Lines, Problem> {
+        body(request, app, LINES, "JSON Lines").await.map(Lines)
+    }
+}
+
+async fn body(request: Request, app: &App, media: &str, what: &str) -> Result<Bytes, Problem> {
+    // A page in a browser can send other types to a loopback address without asking first.
+    let kind = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case(media) {
+        let words = format!("the body must be {what}: send `Content-Type: {media}`");
+        return Err(Problem::new(ProblemKind::NotJson, words));
+    }
+    let within = app.body_time();
+    let read = tokio::time::timeout(within, Bytes::from_request(request, &())).await;
+    read.map_err(|_| too_slow(within))?.map_err(|error| unread(&error))
 }
 
 fn too_slow(within: Duration) -> Problem {

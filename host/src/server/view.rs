@@ -35,7 +35,7 @@ impl From<StopKind> for StopKindName {
 /// A session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(super) struct SessionView {
+pub struct SessionView {
     /// Its name.
     id: String,
     /// The agent that answers it.
@@ -98,7 +98,7 @@ impl From<SessionRow> for SessionView {
 /// A message of a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(super) struct MessageView {
+pub struct MessageView {
     /// Its place in the conversation, from 1.
     number: u64,
     /// When it was recorded, in milliseconds since 1970 in UTC.
@@ -395,7 +395,7 @@ impl From<UnitView> for DelegationView {
 /// How a background unit ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(super) struct CompletionView {
+pub struct CompletionView {
     /// The unit.
     id: String,
     /// `completed`, `interrupted` or `unknown`.

@@ -1,5 +1,6 @@
 //! The routes, one file for each thing that they are about.
 
+mod carry;
 mod control;
 mod delegations;
 mod events;
@@ -21,6 +22,7 @@ pub(super) fn all() -> Vec<Route> {
         profiles::routes(),
         schedules::routes(),
         sessions::routes(),
+        carry::routes(),
         turns::routes(),
         sides::routes(),
         events::routes(),
