@@ -6,5 +6,6 @@ mod events;
 mod faults;
 mod requests;
 mod router;
+mod sessions;
 mod shutdown;
 mod sides;

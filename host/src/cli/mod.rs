@@ -1,12 +1,13 @@
 //! The command line: one file per command. The only place that prints, reads the environment and hears signals.
 //!
-//! - [`run`] runs an agent, [`plugin`] looks at plugins, [`doctor`] at the machine. [`serve`] is the daemon and [`ending`]
-//!   its end, [`daemon`] has the commands that talk to it.
+//! - [`run`] runs an agent, [`plugin`] looks at plugins, [`doctor`] at the machine, [`compact`] gives room back. [`serve`] is the daemon and [`ending`]
+//!   its end, [`daemon`] has the commands that talk to it, [`session`] those about sessions, also without one.
 //! - [`setup`] makes a host of what all commands take, [`model`] and [`limit`] read single arguments.
 //! - [`screen`], [`progress`] and [`status`] are what is seen while a run goes on; [`log`] is what is logged.
 //! - [`interrupt`] turns signals into stops, [`code`] ends into exit codes, [`problem`] errors into words.
 
 mod code;
+mod compact;
 mod daemon;
 mod doctor;
 mod ending;
@@ -20,6 +21,7 @@ mod progress;
 mod run;
 mod screen;
 mod serve;
+mod session;
 mod setup;
 mod status;
 mod text;
@@ -79,11 +81,13 @@ enum Command {
     Stop(daemon::stop::Stop),
     /// Show what a session has in the background.
     Delegations(daemon::delegations::Delegations),
-    /// List, show or delete sessions of a daemon.
+    /// List, show, export, import or delete sessions, of a daemon or of a home.
     #[command(subcommand)]
-    Session(daemon::session::Session),
     /// Show what a daemon begins by the clock, and what came of it.
     Schedules(daemon::schedules::Schedules),
+    Session(session::Session),
+    /// Drop what may be dropped from the store of a profile, and give room back to the disk.
+    Compact(compact::Compact),
     /// Have a daemon take no new work.
     Drain(daemon::drain::Drain),
     /// Have a daemon look again at its profiles and their configurations.
@@ -114,6 +118,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Stop(stop) => stop.execute(),
         Command::Delegations(delegations) => delegations.execute(),
         Command::Session(session) => session.execute(),
+        Command::Compact(compact) => compact.execute(),
         Command::Drain(drain) => drain.execute(),
         Command::Reload(reload) => reload.execute(),
     };

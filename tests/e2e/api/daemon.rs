@@ -124,6 +124,14 @@ impl Client {
         self.socket.clone()
     }
 
+    /// Ends it, and gives the home that it leaves behind.
+    pub(super) fn leaves(mut self) -> Result<TempDir> {
+        self.signal(Signal::TERM)?;
+        let home = std::mem::replace(&mut self.home, tempfile::tempdir()?);
+        self.ends(PATIENCE)?;
+        Ok(home)
+    }
+
     /// A connection of its own.
     pub(crate) fn connect(&self) -> Result<UnixStream> {
         let stream = UnixStream::connect(&self.socket)?;
@@ -148,6 +156,18 @@ impl Client {
         let mut stream = self.connect()?;
         send(&mut stream, method, path, body)?;
         Ok(Asked { stream })
+    }
+
+    /// Sends JSON Lines.
+    pub(super) fn send_lines(&self, path: &str, lines: &[u8]) -> Result<Answer> {
+        let mut stream = self.connect()?;
+        let (kind, length) = ("application/x-ndjson", lines.len());
+        write!(
+            stream,
+            "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n"
+        )?;
+        stream.write_all(lines)?;
+        Answer::read(&mut BufReader::new(stream))
     }
 
     /// Opens a session with the agent and gives the path of its routes.

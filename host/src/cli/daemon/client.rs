@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::pin::Pin;
 
 use http_body_util::{BodyExt, Full};
+pub(in crate::cli) use hyper::Method;
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
-use hyper::{Method, Request, Response, header};
+use hyper::{Request, Response, header};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::UnixStream;
@@ -20,12 +21,12 @@ const MOST: usize = 64 << 20;
 
 /// A daemon. Each request has a connection of its own.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(in crate::cli) struct Client {
     socket: PathBuf,
 }
 
 /// An answer whose body is still to come.
-pub(super) struct Answer {
+pub(in crate::cli) struct Answer {
     connection: Connection,
     response: Response<Incoming>,
 }
@@ -34,28 +35,43 @@ pub(super) struct Answer {
 type Connection = Pin<Box<dyn Future<Output = ()>>>;
 
 impl Client {
-    pub(super) fn new(socket: PathBuf) -> Client {
+    pub(in crate::cli) fn new(socket: PathBuf) -> Client {
         Client { socket }
     }
 
     /// Asks for something.
-    pub(super) async fn get(&self, path: &str) -> Result<Value, Problem> {
+    pub(in crate::cli) async fn get(&self, path: &str) -> Result<Value, Problem> {
         self.ask(Method::GET, path, None).await
     }
 
     /// Has something done.
-    pub(super) async fn post(&self, path: &str, body: &Value) -> Result<Value, Problem> {
+    pub(in crate::cli) async fn post(&self, path: &str, body: &Value) -> Result<Value, Problem> {
         self.ask(Method::POST, path, Some(body)).await
     }
 
+    /// Has JSON Lines read in.
+    pub(in crate::cli) async fn post_lines(
+        &self,
+        path: &str,
+        lines: Vec<u8>,
+    ) -> Result<Value, Problem> {
+        let body = Some(("application/x-ndjson", lines.into()));
+        Client::whole(self.send(Method::POST, path, body).await?).await
+    }
+
     /// Sends a request and reads the whole answer; null where it has no body.
-    pub(super) async fn ask(
+    pub(in crate::cli) async fn ask(
         &self,
         method: Method,
         path: &str,
         body: Option<&Value>,
     ) -> Result<Value, Problem> {
-        let mut answer = self.send(method, path, body).await?;
+        let body = body.map(|body| ("application/json", Bytes::from(body.to_string())));
+        Client::whole(self.send(method, path, body).await?).await
+    }
+
+    /// The whole of an answer.
+    async fn whole(mut answer: Answer) -> Result<Value, Problem> {
         let mut bytes = Vec::new();
         while let Some(part) = answer.part().await? {
             if bytes.len() + part.len() > MOST {
@@ -76,7 +92,7 @@ impl Client {
     }
 
     /// Begins to read a stream. One that is refused is a problem.
-    pub(super) async fn stream(&self, path: &str) -> Result<Answer, Problem> {
+    pub(in crate::cli) async fn stream(&self, path: &str) -> Result<Answer, Problem> {
         let mut answer = self.send(Method::GET, path, None).await?;
         if answer.response.status().is_success() {
             return Ok(answer);
@@ -90,7 +106,7 @@ impl Client {
         &self,
         method: Method,
         path: &str,
-        body: Option<&Value>,
+        body: Option<(&str, Bytes)>,
     ) -> Result<Answer, Problem> {
         let shown = self.socket.display();
         let stream = UnixStream::connect(&self.socket).await.map_err(|error| {
@@ -104,11 +120,11 @@ impl Client {
         let mut connection: Connection = Box::pin(async move { drop(connection.await) });
         let mut request =
             Request::builder().method(method).uri(path).header(header::HOST, "checkrein");
-        if body.is_some() {
-            request = request.header(header::CONTENT_TYPE, "application/json");
+        if let Some((media, _)) = body {
+            request = request.header(header::CONTENT_TYPE, media);
         }
-        let body = body.map(Value::to_string).unwrap_or_default();
-        let request = request.body(Full::new(Bytes::from(body))).map_err(|error| {
+        let body = body.map(|(_, bytes)| bytes).unwrap_or_default();
+        let request = request.body(Full::new(body)).map_err(|error| {
             Problem::because(Code::Usage, "the name cannot stand in a request", error)
         })?;
         let response = beside(&mut connection, sender.send_request(request)).await;
@@ -122,7 +138,7 @@ impl Answer {
     /// # Cancel safety
     ///
     /// Cancel safe.
-    pub(super) async fn part(&mut self) -> Result<Option<Bytes>, Problem> {
+    pub(in crate::cli) async fn part(&mut self) -> Result<Option<Bytes>, Problem> {
         loop {
             match beside(&mut self.connection, self.response.body_mut().frame()).await {
                 None => return Ok(None),
@@ -176,7 +192,7 @@ fn refused(answer: &Value, status: u16) -> Problem {
 }
 
 /// A name as one step of a path.
-pub(super) fn step(name: &str) -> String {
+pub(in crate::cli) fn step(name: &str) -> String {
     let mut out = String::new();
     for byte in name.bytes() {
         match byte {

@@ -14,7 +14,7 @@ use crate::cli::problem::Problem;
 const MOST: usize = 8 << 20;
 
 /// A stream that is being read.
-pub(super) struct Events {
+pub(in crate::cli) struct Events {
     answer: Answer,
     bytes: Vec<u8>,
     /// How many of the bytes have been looked at.
@@ -23,7 +23,7 @@ pub(super) struct Events {
 
 /// What comes along the stream.
 #[derive(Debug, PartialEq)]
-pub(super) enum Told {
+pub(in crate::cli) enum Told {
     /// Something happened in the session.
     Event(Box<Event>),
     /// Events passed by before they were sent.
@@ -33,7 +33,7 @@ pub(super) enum Told {
 }
 
 impl Events {
-    pub(super) fn new(answer: Answer) -> Events {
+    pub(in crate::cli) fn new(answer: Answer) -> Events {
         Events { answer, bytes: Vec::new(), looked: 0 }
     }
 
@@ -42,7 +42,7 @@ impl Events {
     /// # Cancel safety
     ///
     /// Cancel safe.
-    pub(super) async fn next(&mut self) -> Result<Option<Told>, Problem> {
+    pub(in crate::cli) async fn next(&mut self) -> Result<Option<Told>, Problem> {
         loop {
             while let Some(block) = self.block() {
                 if let Some(told) = read(&block)? {

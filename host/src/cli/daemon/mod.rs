@@ -1,20 +1,19 @@
 //! The commands that talk to a running daemon, one file each, and what they have in common.
 //!
 //! - [`ps`] and [`tree`] show what runs, [`attach`] follows a session, [`delegations`] shows its background.
-//! - [`send`] prompts a session, [`stop`] stops one, or any piece of work; [`session`] looks after sessions.
+//! - [`send`] prompts a session, [`stop`] stops one, or any piece of work.
 //! - [`drain`] and [`reload`] are for operators. [`client`] speaks HTTP.
 
 pub(super) mod ask;
 pub(super) mod attach;
-mod client;
+pub(super) mod client;
 pub(super) mod delegations;
 pub(super) mod drain;
-mod events;
+pub(super) mod events;
 pub(super) mod ps;
 pub(super) mod reload;
 pub(super) mod schedules;
 pub(super) mod send;
-pub(super) mod session;
 pub(super) mod stop;
 pub(super) mod tree;
 
@@ -39,20 +38,24 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    fn client(&self) -> Result<Client, Problem> {
+    pub(super) fn client(&self) -> Result<Client, Problem> {
         let socket = self.socket.clone().map_or_else(setup::usual_socket, Ok)?;
         Ok(Client::new(socket))
     }
 
     /// Prints the answer, as JSON or in the words that `shown` makes of it.
-    fn print(&self, answer: &Value, shown: impl FnOnce(&Value) -> String) -> Result<Code, Problem> {
+    pub(super) fn print(
+        &self,
+        answer: &Value,
+        shown: impl FnOnce(&Value) -> String,
+    ) -> Result<Code, Problem> {
         text::print(&if self.json { format!("{answer:#}\n") } else { shown(answer) })?;
         Ok(Code::Completed)
     }
 }
 
 /// The path of a session's routes. It is named by its id, or as PROFILE/ID where there are several profiles.
-async fn session_path(client: &Client, named: &str) -> Result<String, Problem> {
+pub(super) async fn session_path(client: &Client, named: &str) -> Result<String, Problem> {
     let (profile, session) = match named.split_once('/') {
         Some((profile, session)) => (profile.to_owned(), session),
         None => (only_profile(client).await?, named),
@@ -62,7 +65,7 @@ async fn session_path(client: &Client, named: &str) -> Result<String, Problem> {
 }
 
 /// The profile, where only one is served.
-async fn only_profile(client: &Client) -> Result<String, Problem> {
+pub(super) async fn only_profile(client: &Client) -> Result<String, Problem> {
     let listed = client.get("/v1/profiles").await?;
     let served = |profile: &&Value| profile["served"] == true;
     let profiles = listed["profiles"].as_array().map_or(&[][..], Vec::as_slice);
@@ -80,11 +83,11 @@ async fn only_profile(client: &Client) -> Result<String, Problem> {
 }
 
 /// A text in an answer; empty where there is none.
-fn word(value: &Value) -> &str {
+pub(super) fn word(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
 /// A number in an answer; 0 where there is none.
-fn number(value: &Value) -> u64 {
+pub(super) fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }
