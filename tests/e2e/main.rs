@@ -22,6 +22,8 @@ mod ownership;
 mod parking;
 mod profiles;
 mod side_runs;
+mod recorded;
 mod start;
 mod stops;
+mod tokens;
 mod workers;

@@ -1,7 +1,8 @@
 //! The command line: one file per command. The only place that prints, reads the environment and hears signals.
 //!
-//! - [`run`] runs an agent, [`plugin`] looks at plugins, [`doctor`] at the machine, [`compact`] gives room back. [`serve`] is the daemon and [`ending`]
-//!   its end, [`daemon`] has the commands that talk to it, [`session`] those about sessions, also without one.
+//! - [`run`] runs an agent, and [`kept`] is the home in which that is recorded; [`plugin`] looks at plugins, [`doctor`] at
+//!   the machine. [`serve`] is the daemon and [`ending`] its end, [`daemon`] has the commands that talk to it.
+//! - [`session`] looks after sessions, with a daemon and without one; [`compact`] gives room back, [`token`] says who may ask.
 //! - [`setup`] makes a host of what all commands take, [`model`] and [`limit`] read single arguments.
 //! - [`screen`], [`progress`] and [`status`] are what is seen while a run goes on; [`log`] is what is logged.
 //! - [`interrupt`] turns signals into stops, [`code`] ends into exit codes, [`problem`] errors into words.
@@ -12,6 +13,7 @@ mod daemon;
 mod doctor;
 mod ending;
 mod interrupt;
+mod kept;
 mod limit;
 mod log;
 mod model;
@@ -25,6 +27,7 @@ mod session;
 mod setup;
 mod status;
 mod text;
+mod token;
 
 use std::process::ExitCode;
 
@@ -88,6 +91,9 @@ enum Command {
     Session(session::Session),
     /// Drop what may be dropped from the store of a profile, and give room back to the disk.
     Compact(compact::Compact),
+    /// Make, list or revoke the tokens of those who may ask a daemon through TCP.
+    #[command(subcommand)]
+    Token(token::Token),
     /// Have a daemon take no new work.
     Drain(daemon::drain::Drain),
     /// Have a daemon look again at its profiles and their configurations.
@@ -119,6 +125,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Delegations(delegations) => delegations.execute(),
         Command::Session(session) => session.execute(),
         Command::Compact(compact) => compact.execute(),
+        Command::Token(token) => token.execute(),
         Command::Drain(drain) => drain.execute(),
         Command::Reload(reload) => reload.execute(),
     };

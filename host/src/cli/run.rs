@@ -1,17 +1,20 @@
 //! `checkrein run`: one agent, one task.
 
 use std::io::{self, IsTerminal, Read};
+use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Instant;
 
+use checkrein::ids::SessionId;
 use checkrein::plugin::{Configuration, DirectoryArgument, LimitsTable, Name};
 use checkrein::sandbox::{Directory, Outcome};
 use checkrein::session::{Delivery, Session, Turn, TurnReport};
 use checkrein::work::Stop;
-use checkrein::{ErrorKind, Host};
+use checkrein::{ErrorKind, Host, SessionBuilder};
 
 use super::code::Code;
 use super::interrupt::{BOUND, Interrupts};
+use super::kept::Kept;
 use super::limit;
 use super::problem::Problem;
 use super::progress::{Form, Progress};
@@ -55,11 +58,25 @@ pub(super) struct Run {
     /// Write every event as a line of JSON to standard output, and nothing else.
     #[arg(long)]
     json: bool,
+    /// Record the run in this home, which nobody may serve meanwhile; a folder that is not there is made.
+    ///
+    /// `checkrein session show --home DIR` shows it. Without --config its profile.toml is the configuration, where there
+    /// is one. Directories count for this run alone.
+    #[arg(long, value_name = "DIR")]
+    home: Option<PathBuf>,
+    /// Go on with this session of the home.
+    #[arg(long, value_name = "SESSION", requires = "home")]
+    session: Option<String>,
 }
 
 impl Run {
     /// Runs the agent to its end.
     pub(super) fn execute(mut self, verbose: u8) -> Result<Code, Problem> {
+        if let Some(home) = &self.home
+            && let Some(file) = Kept::configuration(home).filter(|_| self.options.config.is_none())
+        {
+            self.options.config = Some(file);
+        }
         let mut configuration = self.options.configuration()?;
         let named = Named::parse(&self.agent);
         self.agent = named.resolve(&mut self.options, &configuration)?;
@@ -78,9 +95,20 @@ impl Run {
         if let Some(model) = &self.model {
             builder = model::choose(model, &configuration, builder)?;
         }
+        let kept = match &self.home {
+            Some(home) => Some(Kept::take(home, configuration)?),
+            None => None,
+        };
         let done = setup::block_on(async {
             let host = builder.build()?;
-            self.on(&host, &named, directories, form, &screen).await
+            let done = self.on(&host, &named, kept.as_ref(), directories, form, &screen).await;
+            match kept {
+                Some(kept) => {
+                    let closed = kept.close().await;
+                    done.and_then(|code| closed.map(|()| code))
+                }
+                None => done,
+            }
         });
         screen.clear();
         done
@@ -90,23 +118,19 @@ impl Run {
         &self,
         host: &Host,
         named: &Named,
+        kept: Option<&Kept>,
         directories: Vec<Directory>,
         form: Form,
         screen: &Screen,
     ) -> Result<Code, Problem> {
         let interrupts = Interrupts::listen(host.tree().clone(), host.grace())?;
-        // The session is over when its run is: nobody would read what comes later (A11).
-        let mut opening = host.session(&self.agent).delivery(Delivery::Never);
-        for directory in directories {
-            opening = opening.directory(directory);
-        }
         let session = {
-            let mut opening = pin!(opening.open());
+            let mut opening = pin!(self.open(host, named, kept, directories));
             let (began, mut redraw) = (Instant::now(), tokio::time::interval(REDRAW));
             loop {
                 tokio::select! {
                     biased;
-                    opened = &mut opening => break opened.map_err(|error| self.explain(named, error))?,
+                    opened = &mut opening => break opened?,
                     () = interrupts.given_up() => return Ok(given_up(screen)),
                     _ = redraw.tick() => {
                         screen.status(format!("{} · loading components · {}", self.agent, text::time(began.elapsed())));
@@ -117,18 +141,26 @@ impl Run {
         let refused = |error| {
             Problem::because(Code::Refused, format!("could not start `{}`", self.agent), error)
         };
+        // What happened in earlier turns is not shown again.
+        let before = session.newest();
         let turn = session
             .prompt(self.task.as_str(), self.input.as_deref().unwrap_or_default())
             .map_err(refused)?;
         interrupts.running(session.clone());
         let mut progress = Progress::new(form, screen.clone(), host.grace());
-        let ended = self.watch(host, &session, turn, &mut progress, screen).await;
+        let ended = self.watch(host, &session, (turn, before), &mut progress, screen).await;
         // Nothing may be left of the run when this returns; what is left is said.
         let left = host.shutdown("the command ends", BOUND).await;
         interrupts.over();
         let report = ended?;
         progress.close(&report);
         self.mention_models(host, &report, screen);
+        if kept.is_some() {
+            screen.line(&match &report.unrecorded {
+                None => format!("recorded as {0}; --session {0} goes on with it", session.id()),
+                Some(error) => format!("the end of the run is not recorded: {error}"),
+            });
+        }
         if let Err(left) = left {
             screen.line(&format!(
                 "still alive at the end:\n{}",
@@ -142,18 +174,49 @@ impl Run {
         Ok(Code::from(&report.outcome))
     }
 
+    /// The session of the run. It is over when its run is: nobody would read what comes later (A11).
+    async fn open(
+        &self,
+        host: &Host,
+        named: &Named,
+        kept: Option<&Kept>,
+        directories: Vec<Directory>,
+    ) -> Result<Session, Problem> {
+        let give = |opening: SessionBuilder| {
+            let opening = opening.delivery(Delivery::Never);
+            directories.into_iter().fold(opening, SessionBuilder::directory)
+        };
+        let opened = match (kept, &self.session) {
+            (None, _) => give(host.session(&self.agent)).open().await,
+            (Some(kept), None) => kept.profile(host).await?.open_with(&self.agent, give).await,
+            (Some(kept), Some(session)) => {
+                let (profile, id) = (kept.profile(host).await?, SessionId::new(session.as_str()));
+                let agent = profile.row(&id).await?.agent;
+                if agent != self.agent {
+                    let words = format!(
+                        "the session {id} is one of the agent `{agent}`, and not of `{}`",
+                        self.agent
+                    );
+                    return Err(Problem::new(Code::Usage, words));
+                }
+                profile.session_with(&id, give).await
+            }
+        };
+        opened.map_err(|error| self.explain(named, error))
+    }
+
     /// Shows what happens until the turn has ended. When nobody takes the output any more, the run has no purpose
     /// and is ended.
     async fn watch(
         &self,
         host: &Host,
         session: &Session,
-        turn: Turn,
+        (turn, before): (Turn, u64),
         progress: &mut Progress,
         screen: &Screen,
     ) -> Result<TurnReport, Problem> {
         let run = turn.id();
-        let mut events = session.events(0);
+        let mut events = session.events(before);
         let mut ended = pin!(turn.ended());
         let mut redraw = tokio::time::interval(REDRAW);
         redraw.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
