@@ -126,12 +126,11 @@ impl Where {
 }
 
 fn problem(error: &TokensError, attempt: &str) -> Problem {
-    let code = match error {
-        TokensError::Read { .. } | TokensError::Write { .. } | TokensError::Randomness(_) => {
-            Code::Refused
-        }
-        _ => Code::Usage,
-    };
+    let machine = matches!(
+        error,
+        TokensError::Read { .. } | TokensError::Write { .. } | TokensError::Randomness(_)
+    );
+    let code = if machine { Code::Refused } else { Code::Usage };
     let cause = std::error::Error::source(error).map(ToString::to_string);
     let words = std::iter::once(error.to_string()).chain(cause).collect::<Vec<_>>().join(": ");
     Problem::because(code, attempt, anyhow::Error::msg(words))

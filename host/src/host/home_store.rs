@@ -117,12 +117,12 @@ impl HomeStore {
         let of = |error| of_session(id, error);
         recover(&self.store, id).await.map_err(of)?;
         let deleted = store::record(&self.store, id.clone(), vec![Change::Deleted]).await;
-        deleted.map(drop).map_err(|error| match error {
-            StoreError::InUse { .. } => {
-                let attempt = format!("could not delete the session {id}");
-                Error::because(ErrorKind::Refused, attempt, error)
+        deleted.map(drop).map_err(|error| {
+            if !matches!(error, StoreError::InUse { .. }) {
+                return of(error);
             }
-            error => of(error),
+            let attempt = format!("could not delete the session {id}");
+            Error::because(ErrorKind::Refused, attempt, error)
         })
     }
 

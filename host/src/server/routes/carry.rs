@@ -92,9 +92,9 @@ async fn export(
     let profile = app.profile(&profile)?;
     let running = if asked.running { RunningTurn::CutOff } else { RunningTurn::Refuse };
     let archive = profile.export(&SessionId::new(session), running).await;
-    let archive = archive.map_err(|error| match error.kind() {
-        ErrorKind::Refused => Problem::of(ProblemKind::Busy, &error),
-        _ => error.into(),
+    let archive = archive.map_err(|error| match error.kind() == ErrorKind::Refused {
+        true => Problem::of(ProblemKind::Busy, &error),
+        false => error.into(),
     })?;
     let mut lines = lines(archive);
     let pieces = std::iter::from_fn(move || {
