@@ -86,9 +86,9 @@ enum Command {
     Delegations(daemon::delegations::Delegations),
     /// List, show, export, import or delete sessions, of a daemon or of a home.
     #[command(subcommand)]
+    Session(session::Session),
     /// Show what a daemon begins by the clock, and what came of it.
     Schedules(daemon::schedules::Schedules),
-    Session(session::Session),
     /// Drop what may be dropped from the store of a profile, and give room back to the disk.
     Compact(compact::Compact),
     /// Make, list or revoke the tokens of those who may ask a daemon through TCP.

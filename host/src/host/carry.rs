@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::profile::{Profile, unreadable};
 use crate::error::{Error, ErrorKind};
 use crate::ids::SessionId;
-use crate::session::recover;
+use crate::session::{readable, recover};
 use crate::store::{Archive, ArchiveError, RunningTurn, Store, StoreError};
 use crate::work::blocking;
 
@@ -102,6 +102,7 @@ pub(super) async fn put(
 ) -> Result<SessionId, Error> {
     let id = SessionId::new(format!("s{number}"));
     let attempt = "could not import a session";
+    readable(&archive).map_err(|words| Error::because(ErrorKind::Usage, attempt, words))?;
     let put = archive.put(store, id.clone(), first_unit).await;
     put.map_err(|error| of_archive(attempt, error))?;
     let recovered = recover(store, &id).await;
