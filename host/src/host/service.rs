@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::homes::Homes;
@@ -46,6 +47,8 @@ struct Shared {
     bounds: Bounds,
     /// What was done to the profiles last.
     last: Mutex<Reconciled>,
+    /// What was wanted then, and that there is something new.
+    acted: (Mutex<Vec<Wanted>>, Notify),
     keeper: Mutex<Option<JoinHandle<()>>>,
     shutdown: OnceLock<Shutdown>,
 }
@@ -70,6 +73,7 @@ impl Service {
             retire,
             bounds,
             last: Mutex::default(),
+            acted: Default::default(),
             keeper: Mutex::default(),
             shutdown: OnceLock::new(),
         };
@@ -202,6 +206,8 @@ impl Shared {
             tracing::warn!(profile = name, reason = %wrong, "the profile keeps its old configuration");
         }
         lock(&self.last).clone_from(&done);
+        *lock(&self.acted.0) = wanted.to_vec();
+        self.acted.1.notify_one();
         done
     }
 
@@ -245,6 +251,10 @@ async fn keep(service: std::sync::Weak<Shared>, mut watcher: Watcher) {
         let wanted = tokio::select! {
             wanted = watcher.changed() => wanted,
             () = shared.profiles.releasable() => listing(&shared.directory),
+            () = shared.acted.1.notified() => {
+                watcher.saw(&lock(&shared.acted.0));
+                continue;
+            }
             _ = rest.tick() => {
                 for authority in shared.profiles.served() {
                     if let Some(held) = authority.held() {

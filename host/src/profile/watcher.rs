@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use tokio::io::unix::AsyncFd;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::listing::{CONFIGURATION, Wanted, listing};
 
@@ -34,8 +34,12 @@ pub struct Watcher {
     events: Option<AsyncFd<OwnedFd>>,
     /// The watch on the directory itself.
     top: Option<i32>,
-    /// What was there when the last change was told. None when it could not be read.
+    /// What was last told, or acted on by somebody else. None when it could not be read.
     last: Option<Vec<Wanted>>,
+    /// Something may have changed since the directory was read.
+    touched: bool,
+    /// When it is read though nothing has been heard.
+    next: Instant,
 }
 
 impl Watcher {
@@ -60,8 +64,15 @@ impl Watcher {
     }
 
     fn with(directory: &Path, events: Option<AsyncFd<OwnedFd>>) -> Watcher {
-        let mut watcher =
-            Watcher { directory: directory.to_owned(), events, top: None, last: None };
+        let mut watcher = Watcher {
+            directory: directory.to_owned(),
+            events,
+            top: None,
+            last: None,
+            touched: false,
+            next: Instant::now(),
+        };
+        watcher.next += watcher.poll();
         watcher.attend();
         watcher.last = listing(directory).ok();
         watcher
@@ -79,18 +90,24 @@ impl Watcher {
     /// Cancel safe: a change that was not told is told by the next call.
     pub async fn changed(&mut self) -> io::Result<Vec<Wanted>> {
         loop {
-            let poll = if self.events.is_some() { POLL_BESIDE } else { POLL };
-            tokio::select! {
-                () = self.touched() => {
-                    let latest = Instant::now() + LATEST;
-                    while let Ok(()) = timeout_at(latest.min(Instant::now() + QUIET), self.touched()).await {
-                        if Instant::now() >= latest {
-                            break;
-                        }
+            if !self.touched {
+                self.touched = tokio::select! {
+                    () = self.hears() => true,
+                    () = sleep_until(self.next) => false,
+                };
+            }
+            if self.touched {
+                let latest = Instant::now() + LATEST;
+                while let Ok(()) =
+                    timeout_at(latest.min(Instant::now() + QUIET), self.hears()).await
+                {
+                    if Instant::now() >= latest {
+                        break;
                     }
                 }
-                () = sleep(poll) => {}
             }
+            self.touched = false;
+            self.next = Instant::now() + self.poll();
             // First the watches, then a look, so that nothing falls between them.
             self.attend();
             match listing(&self.directory) {
@@ -105,8 +122,21 @@ impl Watcher {
         }
     }
 
+    /// Somebody else has acted on what was there: what differs from that is a change, also where it was told before.
+    pub fn saw(&mut self, wanted: &[Wanted]) {
+        if self.last.as_deref() != Some(wanted) {
+            self.last = Some(wanted.to_vec());
+            // It may have changed since, and that was no change then.
+            self.touched = true;
+        }
+    }
+
+    fn poll(&self) -> Duration {
+        if self.events.is_some() { POLL_BESIDE } else { POLL }
+    }
+
     /// Waits until the system tells of something that may matter.
-    async fn touched(&self) {
+    async fn hears(&self) {
         let Some(events) = &self.events else { return pending().await };
         loop {
             let Ok(mut ready) = events.readable().await else { return pending().await };

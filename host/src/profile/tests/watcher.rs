@@ -51,6 +51,35 @@ fn a_polled_directory_tells_of_its_changes() {
     notices(Watcher::polling);
 }
 
+/// Whoever waits for a change may have something else to do meanwhile.
+#[test]
+fn a_change_is_told_by_the_next_call_when_one_was_given_up() {
+    let (runtime, directory) = (runtime(), tempfile::tempdir().unwrap());
+    let _in = runtime.enter();
+    let mut watcher = Watcher::new(directory.path());
+    let begun = Instant::now();
+    write(directory.path(), "a", "");
+    // It has heard of it, and waits for more of the kind.
+    let short = Duration::from_millis(50);
+    let given_up = async { tokio::time::timeout(short, watcher.changed()).await.is_err() };
+    assert!(soon(&runtime, given_up));
+    assert_eq!(names(&soon(&runtime, watcher.changed()).unwrap()), ["a"]);
+    assert!(begun.elapsed() < Duration::from_secs(25), "it was polled, and not told by the system");
+}
+
+/// What was there, was acted on by somebody else when it was not there, and is there again, is a change.
+#[test]
+fn what_comes_back_is_a_change_for_whoever_has_acted_meanwhile() {
+    let (runtime, directory) = (runtime(), tempfile::tempdir().unwrap());
+    let _in = runtime.enter();
+    write(directory.path(), "a", "");
+    let mut watcher = Watcher::new(directory.path());
+    let begun = Instant::now();
+    watcher.saw(&[]);
+    assert_eq!(names(&soon(&runtime, watcher.changed()).unwrap()), ["a"]);
+    assert!(begun.elapsed() < Duration::from_secs(25), "it was polled, and not told at once");
+}
+
 /// A store that is written all the time is no change of the configuration.
 #[tokio::test(start_paused = true)]
 async fn what_else_goes_on_in_a_home_is_no_change() {
