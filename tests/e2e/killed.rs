@@ -3,7 +3,7 @@
 mod audit;
 mod book;
 mod clients;
-mod journal;
+pub(crate) mod journal;
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ use rusqlite::{Connection, OpenFlags};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::api::daemon::{Daemon, command, home, profile};
+use crate::api::daemon::{Daemon, PROFILE, command, home, profile};
 use book::Book;
 use clients::{Deadly, Driver, Kill};
 
@@ -159,8 +159,7 @@ fn prepared() -> Result<TempDir> {
         profile(folder.path(), name)?;
     }
     let apart = folder.path().join("profiles/apart/profile.toml");
-    let text = fs::read_to_string(&apart)?;
-    fs::write(&apart, format!("isolation = \"process\"\n{text}"))?;
+    fs::write(apart, format!("isolation = \"process\"\n{PROFILE}"))?;
     Ok(folder)
 }
 

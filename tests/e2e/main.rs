@@ -17,6 +17,7 @@ mod hostile;
 mod killed;
 mod languages;
 mod limits;
+mod load;
 mod model_wire;
 mod ownership;
 mod parking;

@@ -242,17 +242,21 @@ pub(crate) fn home(serve: &str) -> Result<TempDir> {
     Ok(home)
 }
 
+/// The configuration of a profile with the agent.
+pub(crate) const PROFILE: &str = r#"plugin-directories = ["plugins"]
+[plugins.agent.grants]
+tools = ["*"]
+models = ["*"]
+delegation = ["*"]
+"#;
+
 /// Adds a profile with the agent.
 pub(crate) fn profile(home: &Path, name: &str) -> Result<()> {
     let folder = home.join("profiles").join(name);
     let plugins = folder.join("plugins");
     fs::create_dir_all(&plugins)?;
     Plugin::agent("agent", guest("agent")).write(&plugins)?;
-    let grants = "tools = [\"*\"]\nmodels = [\"*\"]\ndelegation = [\"*\"]";
-    fs::write(
-        folder.join("profile.toml"),
-        format!("plugin-directories = [\"plugins\"]\n[plugins.agent.grants]\n{grants}\n"),
-    )?;
+    fs::write(folder.join("profile.toml"), PROFILE)?;
     Ok(())
 }
 
