@@ -1,5 +1,7 @@
 //! A daemon with much to do and everything going wrong around it: nothing promised is lost, and its end is what it says.
 
+#![allow(clippy::print_stdout, reason = "whoever runs it for long wants its figures")]
+
 mod faults;
 mod talk;
 
@@ -90,7 +92,7 @@ fn waves(talk: &Arc<Talk>, time: Option<Duration>) -> Result<Vec<Told>> {
     let mut count = 0;
     loop {
         for wave in sessions.chunks(RUNNING) {
-            let begun = on_each(talk, wave, Talk::begins)?;
+            let begun = on_each(talk, wave, |talk, session| talk.begins(session))?;
             let tree = talk.get("/v1/profiles/main/tree")?;
             let turns = tree["nodes"].as_array().context("nodes")?.iter();
             let turns = turns.filter(|node| node["kind"] == "turn").count();

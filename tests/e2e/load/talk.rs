@@ -112,7 +112,7 @@ impl Talk {
     }
 
     /// Starts a turn that lasts until it is stopped.
-    pub(super) fn begins(&self, session: &String) -> Result<Told> {
+    pub(super) fn begins(&self, session: &str) -> Result<Told> {
         let number = self.number();
         let mut goal = format!("say p{number}\ntry emits 3 50\nremember last {number}");
         if number.is_multiple_of(10) {
