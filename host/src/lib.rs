@@ -9,6 +9,7 @@ pub mod error;
 mod host;
 pub mod ids;
 pub mod message;
+pub mod metrics;
 pub mod model;
 pub mod plugin;
 pub mod profile;

@@ -4,6 +4,7 @@ mod commands;
 pub(crate) mod daemon;
 mod events;
 mod faults;
+mod metrics;
 mod requests;
 mod router;
 mod sessions;

@@ -607,6 +607,43 @@ fn the_log_goes_to_standard_error_as_far_as_it_is_asked_for() -> Result {
     Ok(())
 }
 
+/// A line of the log is one JSON object, and says in which run it was written.
+#[test]
+fn the_log_can_be_json() -> Result {
+    let desk = Desk::new()?;
+    let goal = ["run", "./agent", "logs 1 7\nsay x"];
+    let flagged = desk.command(&goal).args(["-v", "--log-format", "json"]).output()?;
+    let named = desk
+        .command(&goal)
+        .env("CHECKREIN_LOG", "checkrein=info")
+        .env("CHECKREIN_LOG_FORMAT", "json")
+        .output()?;
+    for output in [flagged, named] {
+        let err = String::from_utf8(output.stderr)?;
+        let line = err.lines().find(|line| line.contains("lllllll"));
+        let line: serde_json::Value = serde_json::from_str(line.unwrap_or_default())?;
+        assert_eq!(line["level"], "INFO", "{line}");
+        assert_eq!(line["fields"]["plugin"], "agent", "{line}");
+        let span = &line["span"];
+        assert_eq!((&span["name"], &span["kind"]), (&"turn".into(), &"turn".into()), "{line}");
+        assert_eq!(span["agent"], "agent", "{line}");
+        let (session, run) = (span["session"].as_str(), span["run"].as_str());
+        assert_eq!(run, session.map(|session| format!("{session}.1")).as_deref(), "{line}");
+    }
+    // A child is inside the turn that asked for it.
+    let tasks = r#"delegate {"mode":"inline","tasks":[{"goal":"logs 1 9"}]}"#;
+    let output = desk.command(&["run", "./agent", tasks, "-v", "--log-format=json"]).output()?;
+    let err = String::from_utf8(output.stderr)?;
+    let line = err.lines().find(|line| line.contains("lllllllll"));
+    let line: serde_json::Value = serde_json::from_str(line.unwrap_or_default())?;
+    let spans = line["spans"].as_array().map_or(&[][..], Vec::as_slice);
+    let spans: Vec<&str> = spans.iter().filter_map(|span| span["name"].as_str()).collect();
+    assert_eq!(spans, ["turn", "child"], "{line}");
+    let wrong = desk.command(&goal).env("CHECKREIN_LOG_FORMAT", "yaml").output()?;
+    Ended::of(wrong)?.is(2, &["CHECKREIN_LOG_FORMAT", "yaml", "`text` or `json`"]);
+    Ok(())
+}
+
 #[test]
 fn help_and_version_are_results() -> Result {
     let desk = Desk::new()?;

@@ -18,6 +18,7 @@ mod killed;
 mod languages;
 mod limits;
 mod load;
+mod metrics;
 mod model_wire;
 mod ownership;
 mod parking;

@@ -34,6 +34,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use self::code::Code;
+use self::log::Log;
 
 /// The hidden command in which components are compiled. It takes no arguments and is not clap's.
 pub(crate) const COMPILE_CHILD: &str = "compile-child";
@@ -47,9 +48,8 @@ pub(crate) const WORKER: &str = "worker";
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// Log more; twice and thrice for more still. CHECKREIN_LOG takes a filter in its place, such as `checkrein=debug`.
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
-    verbose: u8,
+    #[command(flatten)]
+    log: Log,
 }
 
 #[derive(Debug, Subcommand)]
@@ -111,16 +111,16 @@ pub(crate) fn main() -> ExitCode {
         }
     };
     let done = match cli.command {
-        Command::Run(run) => run.execute(cli.verbose),
-        Command::Plugin(plugin) => plugin.execute(cli.verbose),
-        Command::Doctor(doctor) => doctor.execute(cli.verbose),
-        Command::Serve(serve) => serve.execute(cli.verbose),
+        Command::Run(run) => run.execute(cli.log),
+        Command::Plugin(plugin) => plugin.execute(cli.log),
+        Command::Doctor(doctor) => doctor.execute(cli.log),
+        Command::Serve(serve) => serve.execute(cli.log),
         Command::Ps(ps) => ps.execute(),
         Command::Tree(tree) => tree.execute(),
         Command::Send(send) => send.execute(),
         Command::Ask(ask) => ask.execute(),
         Command::Schedules(schedules) => schedules.execute(),
-        Command::Attach(attach) => attach.execute(cli.verbose),
+        Command::Attach(attach) => attach.execute(cli.log),
         Command::Stop(stop) => stop.execute(),
         Command::Delegations(delegations) => delegations.execute(),
         Command::Session(session) => session.execute(),

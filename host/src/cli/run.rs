@@ -16,11 +16,12 @@ use super::code::Code;
 use super::interrupt::{BOUND, Interrupts};
 use super::kept::Kept;
 use super::limit;
+use super::log::Log;
 use super::problem::Problem;
 use super::progress::{Form, Progress};
 use super::screen::{REDRAW, Screen};
 use super::setup::{self, Named, Options};
-use super::{log, model, status, text};
+use super::{model, status, text};
 
 /// The longest task that is read from standard input, in bytes.
 const LONGEST_TASK: u64 = 1 << 20;
@@ -71,7 +72,7 @@ pub(super) struct Run {
 
 impl Run {
     /// Runs the agent to its end.
-    pub(super) fn execute(mut self, verbose: u8) -> Result<Code, Problem> {
+    pub(super) fn execute(mut self, log: Log) -> Result<Code, Problem> {
         if let Some(home) = &self.home
             && let Some(file) = Kept::configuration(home).filter(|_| self.options.config.is_none())
         {
@@ -89,7 +90,7 @@ impl Run {
         // A live line below JSON on the same terminal would be in its way.
         let alone = form == Form::Lines || !io::stdout().is_terminal();
         let screen = if alone { Screen::live() } else { Screen::plain() };
-        log::start(screen.clone(), verbose)?;
+        log.start(screen.clone())?;
 
         let mut builder = self.options.builder(configuration.clone())?;
         if let Some(model) = &self.model {

@@ -15,10 +15,11 @@ use checkrein::{Host, Service, ServiceSettings};
 
 use super::code::Code;
 use super::ending::{Asked, Ending};
+use super::log::Log;
 use super::problem::Problem;
 use super::screen::Screen;
 use super::setup::{self, Options};
-use super::{log, text};
+use super::text;
 
 /// How long a look at the profiles waits for those that are to be released.
 const RETIRE: Duration = Duration::from_secs(5);
@@ -47,9 +48,9 @@ pub(super) struct Serve {
 
 impl Serve {
     /// Serves until it is asked to end.
-    pub(super) fn execute(self, verbose: u8) -> Result<Code, Problem> {
+    pub(super) fn execute(self, log: Log) -> Result<Code, Problem> {
         let configuration = self.options.configuration()?;
-        log::start(Screen::plain(), verbose)?;
+        log.start(Screen::plain())?;
         let table = configuration.serve.clone();
         let profiles = self.directory(&configuration)?;
         let socket = match self.socket.or_else(|| table.socket.clone()) {

@@ -64,5 +64,7 @@ pub use policy::{Mode, Policy};
 pub use recorder::{InMemory, RecordError, Recorder, Seen};
 pub use refusal::{Reason, Rejected, Retry, Then};
 pub use scheduler::{AtOnce, Scheduler, SchedulerRefusal, UnitRequest};
-pub use slots::{Admission, Call, Child, Hooks, Origin, Receives, Slots, SlotsUsed};
+pub use slots::{
+    Admission, AdmissionFigures, Admitted, Call, Child, Hooks, Origin, Receives, Slots, SlotsUsed,
+};
 pub use unit::Unit;

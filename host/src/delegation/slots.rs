@@ -19,6 +19,7 @@ use super::refusal::{Reason, Rejected, Then};
 use super::scheduler::{AtOnce, Scheduler, SchedulerRefusal, UnitRequest};
 use super::unit::{Ending, Unit};
 use crate::ids::SessionId;
+use crate::metrics::{Counter, Counts};
 use crate::work::{Kind, StopKind, Work};
 
 /// The background capacity of a host. Cheap to clone; every clone is the same capacity.
@@ -55,6 +56,35 @@ struct Shared {
     state: Mutex<State>,
     next_id: AtomicU64,
     next_call: AtomicU64,
+    figures: AdmissionFigures,
+}
+
+/// What was let in, and what was not and why.
+#[derive(Debug, Default)]
+pub struct AdmissionFigures {
+    /// Background units.
+    pub units: Admitted,
+    /// Turns of sessions.
+    pub turns: Admitted,
+}
+
+/// What was let in of one kind of work.
+#[derive(Debug)]
+pub struct Admitted {
+    /// What was let in.
+    pub accepted: Counter,
+    /// What was not, by [`Reason::code`] or as the session says.
+    pub refused: Counts<&'static str, 8>,
+}
+
+/// Why something is not let in.
+const REASONS: [&str; 8] =
+    ["busy", "capacity", "scheduler", "draining", "store", "stopped", "one-shot", "ownership"];
+
+impl Default for Admitted {
+    fn default() -> Self {
+        Admitted { accepted: Counter::default(), refused: Counts::new(&REASONS) }
+    }
 }
 
 struct State {
@@ -137,6 +167,7 @@ impl Slots {
             state: Mutex::new(state),
             next_id,
             next_call: AtomicU64::new(1),
+            figures: AdmissionFigures::default(),
         };
         Slots { shared: Arc::new(shared) }
     }
@@ -166,6 +197,11 @@ impl Slots {
     /// Takes that many numbers for units that were numbered elsewhere, and says the first.
     pub fn take_numbers(&self, count: u64) -> u64 {
         self.shared.next_id.fetch_add(count, Ordering::SeqCst)
+    }
+
+    /// What was let in so far.
+    pub fn figures(&self) -> &AdmissionFigures {
+        &self.shared.figures
     }
 
     /// How much is taken now.
@@ -252,10 +288,12 @@ impl Call {
         };
         match admission {
             Ok(unit) => {
+                shared.figures.units.accepted.one();
                 self.fate = Fate::Background;
                 Admission::Accepted(unit)
             }
             Err((reason, children)) => {
+                shared.figures.units.refused.of(reason.code()).one();
                 if let Fate::Undecided = self.fate {
                     self.fate = Fate::Rejected(reason.clone());
                 }

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
+use super::figures::Read;
 use super::first_party;
 use super::host::{Host, Inner};
 use super::program::{self, Purpose};
@@ -224,6 +225,7 @@ impl HostBuilder {
             configuration: self.configuration,
             models: self.models,
             default_model: self.default_model,
+            model_figures: Arc::default(),
             embedded: self.embedded,
             named: self.named,
             environment: Arc::clone(&self.environment),
@@ -270,6 +272,7 @@ impl HostBuilder {
                 sandbox,
                 own: Arc::new(setting),
                 pattern,
+                read: Read::new(),
                 environment: self.environment,
                 reads: Arc::new(Semaphore::new(READS)),
                 checkpoints: self.checkpoints,

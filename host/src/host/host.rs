@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use super::builder::{Compilation, HostBuilder};
+use super::figures::Read;
 use super::open::{Place, SessionBuilder};
 use super::schedules::Clock;
 use super::setting::{Given, Setting};
@@ -46,6 +47,7 @@ pub(super) struct Inner {
     pub(super) slots: Slots,
     pub(super) recorder: Arc<dyn Recorder>,
     pub(super) sessions: AtomicU64,
+    pub(super) read: Read,
 }
 
 impl Host {

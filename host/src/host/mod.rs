@@ -5,6 +5,7 @@
 mod builder;
 mod carry;
 mod describe;
+mod figures;
 mod first_party;
 mod guard;
 mod home_store;
@@ -22,6 +23,8 @@ mod setting;
 
 pub use builder::{Compilation, HostBuilder};
 pub use carry::Compacted;
+#[cfg(feature = "server")]
+pub(crate) use figures::Page;
 pub use home_store::HomeStore;
 pub use homes::{DATABASE, Homes, Served};
 pub use host::Host;

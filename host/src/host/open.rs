@@ -33,6 +33,8 @@ pub(super) struct Place {
 /// Where the sessions of a profile are kept.
 #[derive(Clone)]
 pub(super) struct Home {
+    /// The name of the profile.
+    pub(super) profile: Arc<str>,
     pub(super) store: Arc<dyn Store>,
     /// The number of the next session.
     pub(super) numbers: Arc<AtomicU64>,
@@ -204,6 +206,7 @@ impl SessionBuilder {
             background,
             store,
             restored,
+            profile: self.place.home.as_ref().map(|home| Arc::clone(&home.profile)),
         };
         Session::new(parts)
             .map_err(|error| Error::because(ErrorKind::Refused, "could not open a session", error))

@@ -56,7 +56,7 @@ pub struct Profile {
     shared: Arc<Shared>,
 }
 
-struct Shared {
+pub(super) struct Shared {
     host: Host,
     name: String,
     home: PathBuf,
@@ -168,7 +168,9 @@ impl Host {
             awake: Mutex::default(),
             schedules,
         };
-        Ok((Profile { shared: Arc::new(shared) }, unfinished))
+        let profile = Profile { shared: Arc::new(shared) };
+        self.inner.read.opened(Arc::downgrade(&profile.shared));
+        Ok((profile, unfinished))
     }
 
     fn setting_of(&self, home: &Path, configuration: Configuration) -> Result<Setting, Error> {
@@ -179,6 +181,12 @@ impl Host {
         let mut given = Given { configuration, ..self.inner.pattern.clone() };
         given.guarded.push(("the home of a profile".to_owned(), home.to_owned()));
         Setting::new(given)
+    }
+}
+
+impl From<Arc<Shared>> for Profile {
+    fn from(shared: Arc<Shared>) -> Profile {
+        Profile { shared }
     }
 }
 
@@ -495,8 +503,12 @@ impl Shared {
 
     fn builder(&self, agent: &str) -> SessionBuilder {
         let (setting, loaded) = self.setting();
-        let home =
-            Home { store: Arc::clone(&self.store), numbers: Arc::clone(&self.numbers), loaded };
+        let home = Home {
+            profile: self.name.as_str().into(),
+            store: Arc::clone(&self.store),
+            numbers: Arc::clone(&self.numbers),
+            loaded,
+        };
         let place = Place { setting, node: Arc::clone(&self.node), home: Some(home) };
         SessionBuilder::new(self.host.clone(), place, agent.to_owned())
     }
@@ -528,6 +540,12 @@ pub(super) fn of_session(id: &SessionId, error: StoreError) -> Error {
         ErrorKind::Store
     };
     Error::because(kind, format!("could not do that with the session {id}"), error)
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl fmt::Debug for Profile {

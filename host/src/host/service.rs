@@ -127,6 +127,11 @@ impl Service {
         Ok(self.shared.reconcile(&wanted).await)
     }
 
+    /// The figures of the host and its profiles, as [`Host::metrics`] has them, with the profiles that are parked.
+    pub fn metrics(&self) -> String {
+        self.host().figures(self.shared.profiles.parked().len() as u64).finish()
+    }
+
     /// What the last reconciliation did.
     pub fn reconciled(&self) -> Reconciled {
         lock(&self.shared.last).clone()

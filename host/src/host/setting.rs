@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::guard::Guards;
 use crate::error::{Error, ErrorKind};
-use crate::model::{Lookup, Models, Provider, ProviderConfig};
+use crate::model::{Lookup, ModelFigures, Models, Provider, ProviderConfig};
 use crate::plugin::{self, Catalogue, Configuration, Embedded, ModelName, Name};
 use crate::sandbox::check_caps;
 use crate::tool::Environment;
@@ -35,6 +35,8 @@ pub(super) struct Given {
     /// Models that go before those of the configuration.
     pub(super) models: Vec<Arc<dyn Provider>>,
     pub(super) default_model: Option<String>,
+    /// Where requests to them are counted.
+    pub(super) model_figures: Arc<ModelFigures>,
     pub(super) embedded: Vec<Embedded>,
     /// Folders of plugins that the operator named.
     pub(super) named: Vec<PathBuf>,
@@ -51,7 +53,7 @@ impl Setting {
         let models = models(
             &configuration,
             &described,
-            given.models,
+            (given.models, &given.model_figures),
             given.default_model,
             &given.environment,
         );
@@ -133,7 +135,7 @@ impl Lookup for Finds<'_> {
 fn models(
     configuration: &Configuration,
     described: &[(ModelName, ProviderConfig)],
-    given: Vec<Arc<dyn Provider>>,
+    (given, figures): (Vec<Arc<dyn Provider>>, &ModelFigures),
     default: Option<String>,
     environment: &Environment,
 ) -> Models {
@@ -141,12 +143,12 @@ fn models(
     for (name, described) in described {
         let finds = Finds(environment, configuration.folder());
         match described.open(name.as_str(), &finds) {
-            Ok(provider) => models = models.with(provider),
+            Ok(provider) => models = models.with(figures.counting(provider)),
             Err(error) => tracing::warn!(model = %name, error = %error, "the model is left out"),
         }
     }
     for provider in given {
-        models = models.with(provider);
+        models = models.with(figures.counting(provider));
     }
     let default = default.or_else(|| configuration.default_model.as_ref().map(ToString::to_string));
     match default {

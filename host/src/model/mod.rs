@@ -37,6 +37,7 @@
 mod answer;
 mod anthropic;
 mod config;
+mod counted;
 mod dialect;
 mod draft;
 mod exchange;
@@ -56,6 +57,7 @@ mod transport;
 
 pub use self::answer::{Delta, Finish, Response, Spent};
 pub use self::config::{ConfigError, Kind, Lookup, ProviderConfig};
+pub use self::counted::{ModelFigure, ModelFigures};
 pub use self::hold::Hold;
 pub use self::limits::{TimeLimit, TimeLimits};
 pub use self::models::{Models, UnknownModel};

@@ -5,10 +5,12 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use futures::future::BoxFuture;
+use tracing::Instrument;
 use wasmtime::{CallHook, Engine, Store, UpdateDeadline};
 
 use super::door::{Door, Scope};
 use super::engine::Nudge;
+use super::figures::RunFigures;
 use super::guest::Guest;
 use super::limits::{LimitKind, Limits};
 use super::meter::{Limiter, Meter};
@@ -19,7 +21,7 @@ use super::upward::{Above, PluginHost};
 use super::wasi::{Gate, Places, WasiState};
 use super::worker::Fate;
 use crate::message::Failure;
-use crate::work::{Running, StopKind, Work};
+use crate::work::{Kind, Running, StopKind, Work};
 
 /// What a guest's export gives: the outer error ended it.
 pub(super) type Returned<T> = wasmtime::Result<Result<T, Failure>>;
@@ -29,21 +31,51 @@ pub(super) type Returned<T> = wasmtime::Result<Result<T, Failure>>;
 #[derive(Debug)]
 pub struct Run<T> {
     running: Running<Returned<T>>,
-    meter: Arc<Meter>,
     heeds: StopKind,
     /// What became of its process, where it has one of its own.
     fate: Option<Fate>,
+    tally: Tally,
+}
+
+/// Counts the end of a run, once and in every case.
+#[derive(Debug)]
+pub(super) struct Tally {
+    figures: Arc<RunFigures>,
+    kind: Kind,
+    meter: Arc<Meter>,
+    counted: bool,
+}
+
+impl Tally {
+    pub(super) fn new(shared: &Arc<Shared>, work: &Work, meter: &Arc<Meter>) -> Tally {
+        let (figures, meter) = (Arc::clone(&shared.figures), Arc::clone(meter));
+        Tally { figures, kind: work.kind(), meter, counted: false }
+    }
+
+    fn ended<T>(&mut self, report: &Report<T>) {
+        if !std::mem::replace(&mut self.counted, true) {
+            self.figures.ended(self.kind, report);
+        }
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        if !self.counted {
+            self.figures.given_up(self.kind, &self.meter.used());
+        }
+    }
 }
 
 impl<T> Run<T> {
     /// A run in a process of its own.
     pub(super) fn apart(
         running: Running<Returned<T>>,
-        meter: Arc<Meter>,
+        tally: Tally,
         heeds: StopKind,
         fate: Fate,
     ) -> Run<T> {
-        Run { running, meter, heeds, fate: Some(fate) }
+        Run { running, heeds, fate: Some(fate), tally }
     }
 
     /// The name of its work.
@@ -69,13 +101,18 @@ impl<T> Run<T> {
     pub(crate) async fn wait(&mut self) -> Report<T> {
         let ended = self.running.wait().await;
         let lost = self.fate.as_ref().and_then(Fate::lost);
-        conclude(ended, &self.meter, self.heeds, lost)
+        let report = conclude(ended, &self.tally.meter, self.heeds, lost);
+        self.tally.ended(&report);
+        report
     }
 
     /// What became of the run, if it has ended.
     pub(crate) fn try_ended(&mut self) -> Option<Report<T>> {
         // What becomes of its process may still be open.
-        Some(conclude(self.running.try_ended()?, &self.meter, self.heeds, None))
+        let ended = self.running.try_ended()?;
+        let report = conclude(ended, &self.tally.meter, self.heeds, None);
+        self.tally.ended(&report);
+        Some(report)
     }
 }
 
@@ -117,15 +154,12 @@ where
     let Start { work, limits, reach, host } = start;
     set_deadline(&work, &limits);
     let places = Places::new(&reach.share, &shared.blocking);
+    let tally = Tally::new(shared, &work, &meter);
     let scope = Scope::new(work.share(), Arc::clone(&meter), log, Arc::clone(shared), places);
-    let execution = execute(scope, reach, host, call);
-    let running = shared.executor.start(
-        work,
-        nudge,
-        Arc::clone(&meter) as Arc<dyn crate::work::Gauge>,
-        execution,
-    );
-    Run { running, meter, heeds: H::HEEDS, fate: None }
+    let execution = execute(scope, reach, host, call).in_current_span();
+    let running =
+        shared.executor.start(work, nudge, meter as Arc<dyn crate::work::Gauge>, execution);
+    Run { running, heeds: H::HEEDS, fate: None, tally }
 }
 
 /// Ends the work of a run with its time.

@@ -19,6 +19,7 @@ mod compile;
 mod delegate;
 mod door;
 mod engine;
+mod figures;
 mod guest;
 mod instance;
 mod interfaces;
@@ -39,6 +40,7 @@ pub use delegate::{
     ChildTask, DelegateOutcome, DelegateRequest, DelegationCapacity, TaskResult, UnitStatus,
 };
 pub use engine::*;
+pub use figures::{KindFigures, RunFigures};
 pub use instance::{Run, Start};
 pub use interfaces::{Age, Interfaces, InterfacesError, Item, ItemKind, Misfit, World};
 pub(crate) use limits::lower;

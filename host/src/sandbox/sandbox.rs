@@ -12,8 +12,9 @@ use wasmtime::component::{Component, Linker};
 use wasmtime::{Engine, Store};
 
 use super::abi::v0_1::{self, AgentPre, ToolPre};
-use super::compile::{LoadError, Loader};
+use super::compile::{LoadError, LoadFigures, Loader};
 use super::engine::{CodeKey, CodeSettings, EngineError, Engines, Metering, PoolUse};
+use super::figures::RunFigures;
 use super::guest::{AgentGuest, Guest, ToolGuest};
 use super::instance::{self, AsyncCall, Returned, Run, Start};
 use super::limits::Limits;
@@ -45,6 +46,7 @@ pub(super) struct Shared {
     workers: Option<Arc<Workers>>,
     /// Counts the ticks by which guests that compute change places.
     pub(super) ticks: Arc<AtomicU64>,
+    pub(super) figures: Arc<RunFigures>,
 }
 
 /// What a sandbox is made with.
@@ -138,6 +140,7 @@ impl Sandbox {
                 part,
                 workers,
                 ticks,
+                figures: Arc::default(),
             }),
         })
     }
@@ -330,6 +333,16 @@ impl Sandbox {
     /// What is taken from the pools now.
     pub fn pool_use(&self) -> PoolUse {
         self.shared.engines.pool_use()
+    }
+
+    /// The runs so far.
+    pub fn figures(&self) -> &Arc<RunFigures> {
+        &self.shared.figures
+    }
+
+    /// What was compiled and loaded so far.
+    pub fn load_figures(&self) -> &LoadFigures {
+        self.shared.loader.figures()
     }
 
     /// The engines, for what else is compiled for them.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::extract::{DefaultBodyLimit, RawPathParams, Request};
+use axum::extract::{DefaultBodyLimit, RawPathParams, Request, State};
 use axum::handler::Handler;
 use axum::http::{HeaderValue, header};
 use axum::middleware::{Next, from_fn};
@@ -54,6 +54,17 @@ pub(super) enum Method {
     Get,
     Post,
     Delete,
+}
+
+impl Method {
+    /// The name.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Post => "POST",
+            Method::Delete => "DELETE",
+        }
+    }
 }
 
 /// A wanted answer.
@@ -138,7 +149,7 @@ impl Route {
 /// The API, behind a gate. It can be asked without a socket, as any tower service.
 pub fn router(app: App, gate: Arc<dyn Gate>) -> Router {
     let mut router = Router::new();
-    for route in routes::all() {
+    for (place, route) in routes::all().into_iter().enumerate() {
         let (admitted, gate, verb) = (app.clone(), Arc::clone(&gate), route.verb);
         let handler = match route.carries {
             true => route.handler.layer(DefaultBodyLimit::max(app.import_bytes())),
@@ -147,15 +158,24 @@ pub fn router(app: App, gate: Arc<dyn Gate>) -> Router {
         let handler = handler.route_layer(from_fn(
             move |parameters: RawPathParams, request: Request, next: Next| {
                 let (app, gate) = (admitted.clone(), Arc::clone(&gate));
-                async move { admit(&app, &*gate, verb, &parameters, request, next).await }
+                async move {
+                    let asked = app.figures().asked(place);
+                    let answer = admit(&app, &*gate, verb, &parameters, request, next).await;
+                    asked.answered(answer.status().as_u16());
+                    answer
+                }
             },
         ));
         router = router.route(route.path, handler);
     }
     let most = app.body_bytes();
     router
-        .fallback(async || Problem::new(ProblemKind::NotFound, "there is nothing at this path"))
-        .method_not_allowed_fallback(async || {
+        .fallback(async |State(app): State<App>| {
+            app.figures().stranger(404);
+            Problem::new(ProblemKind::NotFound, "there is nothing at this path")
+        })
+        .method_not_allowed_fallback(async |State(app): State<App>| {
+            app.figures().stranger(405);
             Problem::new(ProblemKind::MethodNotAllowed, "this path does not take that method")
         })
         .layer(DefaultBodyLimit::max(most))

@@ -1,5 +1,6 @@
 //! What routes work with.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +8,14 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use super::closing::Closing;
+use super::figures::Figures;
 use super::problem::Problem;
+use super::routes;
 use super::served::{Listed, Reconciled, Served};
 use crate::host::{Host, Profile};
 use crate::ids::SessionId;
 use crate::session::Session;
+use crate::work::Kind;
 
 /// Silence on a stream of events after which a comment shows that it lives.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -40,6 +44,7 @@ struct Inner {
     import_bytes: usize,
     body_time: Duration,
     keep_alive: Duration,
+    figures: Figures,
 }
 
 /// Somebody wants the host to shut down.
@@ -87,6 +92,7 @@ impl App {
                 import_bytes: App::IMPORT_BYTES,
                 body_time: App::BODY_TIME,
                 keep_alive: KEEP_ALIVE,
+                figures: Figures::new(&routes::all()),
             },
         }
     }
@@ -125,6 +131,27 @@ impl App {
 
     pub(super) fn keep_alive(&self) -> Duration {
         self.inner.keep_alive
+    }
+
+    pub(super) fn figures(&self) -> &Figures {
+        &self.inner.figures
+    }
+
+    /// All figures there are: the host's, its profiles' and those of the API.
+    pub(super) fn metrics(&self) -> String {
+        let live: BTreeSet<Arc<str>> = {
+            let tree = self.host().tree().snapshot(self.host().tree().root());
+            let profiles = tree.into_iter().filter(|node| node.kind == Kind::Profile);
+            profiles.map(|node| node.label).collect()
+        };
+        // One that is being retired is in the tree, and is no parked one.
+        let parked = self
+            .profiles()
+            .into_iter()
+            .filter(|listed| listed.state.is_err() && !live.contains(listed.name.as_str()));
+        let mut page = self.host().figures(parked.count() as u64);
+        self.figures().write(&mut page);
+        page.finish()
     }
 
     pub(super) fn shut_down(&self, request: ShutdownRequest) {

@@ -24,6 +24,7 @@
 mod api;
 mod app;
 mod closing;
+mod figures;
 mod file;
 mod gate;
 mod listener;

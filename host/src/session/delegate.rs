@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::{FutureExt, join_all};
+use tracing::Instrument;
 
 use super::driver::Driver;
 use super::event::{EventKind, TaskEnd};
@@ -17,6 +18,7 @@ use super::fit::fit;
 use super::ledger::Ledger;
 use super::run::{Plan, RunReport, begin};
 use super::session::{Agent, Shared};
+use super::span;
 use super::stream::Entry;
 use crate::delegation::{
     Admission, Answer, Became, Budget, Child, ChildStatus, DelegationId, Descendants, Grouping,
@@ -188,7 +190,7 @@ impl Caller {
         let handed_out = spawn_charged(
             &control,
             self.work.share(),
-            hand_out(call, self.work.share(), asked, children),
+            hand_out(call, self.work.share(), asked, children).in_current_span(),
         );
         let mut outcome = handed_out.await.unwrap_or_else(|_| {
             Err(Failure::new(FailureCode::Failed, "the host failed in this delegation"))
@@ -444,6 +446,8 @@ async fn hand_out(
             }
             Admission::Rejected(rejected) => {
                 let then = rejected.then;
+                let (session, reason) = (&call.session.id, &rejected.reason);
+                tracing::info!(%session, run = %call.run, %reason, "a unit was refused");
                 call.tell(EventKind::DelegationRejected {
                     tasks: tasks.clone(),
                     reason: rejected.reason.code().to_owned(),
@@ -645,6 +649,7 @@ impl Call {
     fn supervise(self: &Arc<Self>, mut unit: Unit) {
         let (call, held) = (Arc::clone(self), unit.work().share());
         let control = self.session.sandbox.control();
+        let span = span::of_unit(&self.session, &self.run, unit.id());
         let supervise = async move {
             let id = unit.id();
             let children = unit.take_children();
@@ -660,7 +665,7 @@ impl Call {
             unit.finish().await;
             call.session.bring();
         };
-        let _detached = spawn_charged(control, held, supervise);
+        let _detached = spawn_charged(control, held, supervise.instrument(span));
     }
 }
 

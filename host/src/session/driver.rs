@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt};
+use tracing::Instrument;
 
 use super::delegate::{capacity, delegate, result};
 use super::event::{EventKind, MOST_PARTIAL, MOST_PAYLOAD};
 use super::record::{Record, ToolAnswer};
 use super::session::{Agent, Shared};
+use super::span;
 use crate::delegation::{DelegationId, Descendants, UnitView, UnknownUnit};
 use crate::message::{Failure, FailureCode, Message, ToolCall, ToolResult, ToolSpec, Usage};
 use crate::model::{Delta, ModelError, Request, Response, Spent};
@@ -90,6 +92,7 @@ impl Driver {
             .work
             .open(Kind::ModelRequest, name.as_str())
             .map_err(|refused| not_started(&refused))?;
+        let span = span::of_model_request(&self.session, &self.run, &name);
         let mut stream = provider.start(Request { model: None, ..request });
         let (session, run, record) =
             (Arc::clone(&self.session), Arc::clone(&self.run), Arc::clone(&self.record));
@@ -138,7 +141,7 @@ impl Driver {
             open.close(EventKind::ModelEnded { finish, usage, detail });
             outcome
         };
-        let task = spawn(self.session.sandbox.control(), work, read);
+        let task = spawn(self.session.sandbox.control(), work, read.instrument(span));
         Ok(async move {
             task.await.unwrap_or_else(|| {
                 Err(Failure::new(FailureCode::Failed, "the model request was stopped"))
@@ -203,8 +206,11 @@ impl AgentHost for Driver {
             let answer = record.tool_answered(id, tool, status, content);
             open.close_with(ended(status, content.len(), started.elapsed()), answer);
         };
-        let called = self.agent.toolbox.call(&self.session.sandbox, &self.work, call, hears);
-        called.map(Ok).boxed()
+        let toolbox = &self.agent.toolbox;
+        let known = toolbox.has(&call.name).then_some(call.name.as_str());
+        let span = span::of_tool_call(&self.session, &self.run, known);
+        let called = span.in_scope(|| toolbox.call(&self.session.sandbox, &self.work, call, hears));
+        called.map(Ok).instrument(span).boxed()
     }
 
     fn history(&self, limit: u32) -> Result<Vec<Message>, Failure> {

@@ -32,6 +32,7 @@ mod run;
 #[allow(clippy::module_inception, reason = "the room's main type has the room's name")]
 mod session;
 mod side;
+mod span;
 mod stream;
 mod turn;
 

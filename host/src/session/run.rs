@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use tracing::{Instrument, Span};
+
 use super::driver::Driver;
 use super::event::EventKind;
 use super::record::{Record, ToolAnswer};
 use super::session::{Agent, Shared};
+use super::span;
 use crate::delegation::{DelegationId, Descendants};
 use crate::sandbox::{AgentHost, Limits, Outcome, Reached, Report, Run, Start, Task, Used};
 use crate::store::{Body, Change};
@@ -38,6 +41,8 @@ pub(super) struct Begun {
     running: Run<String>,
     signal: StopSignal,
     record: Arc<Record>,
+    /// Around all that is done for it.
+    span: Span,
 }
 
 /// What became of a run.
@@ -72,6 +77,7 @@ impl Plan {
 
 /// Starts a run that watchers have been told of.
 pub(super) fn begin(session: &Arc<Shared>, plan: Plan) -> Begun {
+    let span = span::of_run(session, &plan);
     let Plan { run, work, agent, goal, input, limits, depth, descendants, beside, .. } = plan;
     let (signal, record) = (work.signal(), Arc::new(Record::default()));
     let driver = Driver {
@@ -95,8 +101,9 @@ pub(super) fn begin(session: &Arc<Shared>, plan: Plan) -> Begun {
     };
     let reach = Arc::clone(&agent.reach);
     let host = Arc::new(driver) as Arc<dyn AgentHost>;
-    let running = session.sandbox.run_agent(&agent.code, Start { work, limits, reach, host });
-    Begun { run, running, signal, record }
+    let start = Start { work, limits, reach, host };
+    let running = span.in_scope(|| session.sandbox.run_agent(&agent.code, start));
+    Begun { run, running, signal, record, span }
 }
 
 impl Begun {
@@ -106,9 +113,36 @@ impl Begun {
     ///
     /// Dropping the future stops the run hard.
     pub(super) async fn ended(self, session: &Shared) -> RunReport {
-        let Begun { run, running, signal, record } = self;
-        let report = session.told_of_stops(&run, &signal, running.ended()).await;
-        RunReport::new(report, &record)
+        let Begun { run, running, signal, record, span } = self;
+        let ended = async {
+            let report = session.told_of_stops(&run, &signal, running.ended()).await;
+            tell(session, &run, &report.outcome);
+            RunReport::new(report, &record)
+        };
+        ended.instrument(span).await
+    }
+}
+
+/// Says in the log how a run ended, where an operator may want to know. What a guest said is shown as what it is.
+fn tell(session: &Shared, run: &Arc<str>, outcome: &Outcome<String>) {
+    let session = &session.id;
+    match outcome {
+        Outcome::Completed(_) | Outcome::Failed(_) | Outcome::Interrupted { .. } => {
+            tracing::debug!(%session, %run, status = outcome.status(), "a run has ended");
+        }
+        Outcome::Limit(limit) => {
+            tracing::info!(%session, %run, %limit, "a limit has ended a run");
+        }
+        Outcome::Trapped(trapped) => {
+            tracing::info!(%session, %run, cause = ?trapped.cause, "a guest broke off");
+        }
+        Outcome::NoPlace | Outcome::NotStarted(_) | Outcome::Unknown(_) => {
+            let detail = outcome.detail().unwrap_or_default();
+            tracing::warn!(%session, %run, ?detail, status = outcome.status(), "a run did not take place, or nobody knows how it ended");
+        }
+        Outcome::HostPanicked(words) => {
+            tracing::error!(%session, %run, ?words, "the host failed in a run");
+        }
     }
 }
 

@@ -88,6 +88,8 @@ pub struct Parts {
     pub store: Arc<dyn Store>,
     /// What it goes on from; the default for a new session.
     pub restored: Restored,
+    /// The name of its profile; none outside one.
+    pub profile: Option<Arc<str>>,
 }
 
 impl fmt::Debug for Parts {
@@ -99,6 +101,8 @@ impl fmt::Debug for Parts {
 /// What a session's runs share.
 pub(super) struct Shared {
     pub(super) id: SessionId,
+    /// The name of its profile; none outside one.
+    pub(super) profile: Option<Arc<str>>,
     pub(super) work: Work,
     /// Owns what runs in the background: a stop of the turn does not reach it (S6).
     pub(super) registry: Work,
@@ -172,6 +176,7 @@ impl Shared {
             // The end of its time is not something that anybody asked for.
             for stop in [soft, hard.filter(|_| !signal.expired())].into_iter().flatten() {
                 let (message, issuer) = (stop.message().to_owned(), stop.issuer().to_owned());
+                tracing::info!(session = %self.id, %run, kind = %stop.kind(), ?issuer, ?message, "a stop");
                 self.stream.publish(
                     run,
                     EventKind::Stop { kind: stop.kind().to_string(), message, issuer },
@@ -209,7 +214,8 @@ impl Session {
     ///
     /// [`Refused`] when its node takes no new work.
     pub fn new(parts: Parts) -> Result<Session, Refused> {
-        let Parts { id, work, sandbox, agent, checkpoints, background, store, restored } = parts;
+        let Parts { id, work, sandbox, agent, checkpoints, background, store, restored, profile } =
+            parts;
         let registry = work.open(Kind::Registry, format!("{id} background"))?;
         let turn = Mutex::new((restored.state(), None));
         let descendants = Mutex::new(Descendants::new(background.descendants));
@@ -217,6 +223,7 @@ impl Session {
         let shared = Shared {
             stream: Stream::new(id.clone(), Arc::clone(&store), last_seq),
             id,
+            profile,
             work,
             registry,
             sandbox,
@@ -275,7 +282,12 @@ impl Session {
         goal: impl Into<String>,
         input: impl Into<String>,
     ) -> Result<Turn, PromptError> {
-        self.prompt_for(goal.into(), input.into(), None)
+        let prompted = self.prompt_for(goal.into(), input.into(), None);
+        if let Err(PromptError::Busy { .. }) = prompted {
+            tracing::debug!(session = %self.shared.id, "a turn was refused: the session is busy");
+            self.shared.background.slots.figures().turns.refused.of("busy").one();
+        }
+        prompted
     }
 
     /// Starts a turn; `completion` is the unit whose completion it brings.
@@ -294,7 +306,12 @@ impl Session {
         let generation = match turn.0.step(Step::Prompt) {
             (next, Effect::Start(generation)) => {
                 let label = format!("{} {}", shared.agent().plugged.name, generation.0);
-                let work = shared.work.open(Kind::Turn, label)?;
+                let figures = &shared.background.slots.figures().turns;
+                let opened = shared.work.open(Kind::Turn, label);
+                let work = opened.inspect_err(|refused| {
+                    tracing::info!(session = %shared.id, %refused, "a turn was refused");
+                    figures.refused.of("draining").one();
+                })?;
                 *turn = (next, Some(work.id()));
                 drop(turn);
                 return Ok(self.start(generation, work, goal, input, completion));
@@ -325,7 +342,7 @@ impl Session {
         loop {
             let mut idle = std::pin::pin!(self.shared.idle.notified());
             idle.as_mut().enable();
-            match self.prompt(goal.as_str(), input.as_str()) {
+            match self.prompt_for(goal.clone(), input.clone(), None) {
                 Err(PromptError::Busy { .. }) => idle.await,
                 other => return other,
             }
@@ -689,9 +706,16 @@ impl Starting {
         plan: Plan,
         mut receipt: Receipt,
     ) -> (Starting, Recording) {
+        let admitted = &shared.background.slots.figures().turns;
         match receipt.now() {
-            Some(Ok(_)) => (Starting::Begun(begin(shared, plan)), Recording::Done(Ok(()))),
-            Some(Err(error)) => (Starting::Refused(error.clone()), Recording::Done(Err(error))),
+            Some(Ok(_)) => {
+                admitted.accepted.one();
+                (Starting::Begun(begin(shared, plan)), Recording::Done(Ok(())))
+            }
+            Some(Err(error)) => {
+                admitted.refused.of("store").one();
+                (Starting::Refused(error.clone()), Recording::Done(Err(error)))
+            }
             None => {
                 let (tell, told) = oneshot::channel();
                 (Starting::Later(Box::new(plan), receipt, tell), Recording::Open(told))
@@ -706,6 +730,11 @@ impl Starting {
             Starting::Later(plan, receipt, tell) => (plan, receipt, tell),
         };
         let recorded = receipt.await.map(drop);
+        let admitted = &shared.background.slots.figures().turns;
+        match &recorded {
+            Ok(()) => admitted.accepted.one(),
+            Err(_) => admitted.refused.of("store").one(),
+        }
         // Whoever has lost interest does not hear of it.
         tell.send(recorded.clone()).ok();
         recorded.map(|()| begin(shared, *plan))

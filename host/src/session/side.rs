@@ -272,6 +272,7 @@ impl Shared {
         let Restored { completions, .. } = Restored::default();
         Arc::new(Shared {
             id: self.id.clone(),
+            profile: self.profile.clone(),
             work: self.work.share(),
             registry: self.registry.share(),
             sandbox: self.sandbox.clone(),

@@ -8,6 +8,7 @@ use super::change::{Change, Class, Recorded, Then, Write};
 use super::error::StoreError;
 use super::rows::{EventPage, MessageRow, SessionRow, Start, UnitRow};
 use crate::ids::SessionId;
+use crate::metrics::Times;
 
 /// What a read answers. It waits for a thread of the store, and may be dropped at any time.
 pub type Read<T> = BoxFuture<'static, Result<T, StoreError>>;
@@ -54,6 +55,11 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// How it is.
     fn health(&self) -> Health;
+
+    /// How long its commits took; none for a store that has none.
+    fn commit_times(&self) -> Option<Times> {
+        None
+    }
 
     /// Writes what is queued, and closes. Later writes fail with [`StoreError::Closed`]. Answers an error when something that was
     /// owed could not be written.

@@ -12,8 +12,8 @@ use super::name::{NameError, full_name};
 use super::plugin_host::Plugged;
 use crate::message::{Failure, FailureCode, ToolCall, ToolResult, ToolSpec};
 use crate::sandbox::{
-    LimitKind, Outcome, PluginHost as _, Reach, Report, Run, Sandbox, Share, Start, ToolCode,
-    ToolHost,
+    LimitKind, Outcome, PluginHost as _, Reach, Report, Run, RunFigures, Sandbox, Share, Start,
+    ToolCode, ToolHost,
 };
 use crate::work::{Kind, Refused, Work, blocking};
 
@@ -177,9 +177,17 @@ impl Toolbox {
         hears: impl FnOnce(&'static str, &str) + Send + 'static,
     ) -> impl Future<Output = ToolResult> + Send + 'static {
         let ToolCall { id, name, arguments } = call;
+        let figures = Arc::clone(sandbox.figures());
+        let hears = move |status: &'static str, content: &str| {
+            figures.tool_calls.of(status).one();
+            hears(status, content);
+        };
+        let figures = Arc::clone(sandbox.figures());
         let started = match self.routes.get(&name) {
             Some(route) => match start(sandbox, caller, route, arguments) {
-                Ok(run) => Ok(Hearing { run, route: Arc::clone(route), hears: Some(hears) }),
+                Ok(run) => {
+                    Ok(Hearing { run, route: Arc::clone(route), hears: Some(hears), figures })
+                }
                 Err((status, words)) => {
                     hears(status, &words);
                     Err((status, words))
@@ -284,6 +292,7 @@ struct Hearing<F: FnOnce(&'static str, &str)> {
     route: Arc<Route>,
     /// None once it has been told.
     hears: Option<F>,
+    figures: Arc<RunFigures>,
 }
 
 impl<F: FnOnce(&'static str, &str)> Hearing<F> {
@@ -309,11 +318,14 @@ impl<F: FnOnce(&'static str, &str)> Hearing<F> {
 impl<F: FnOnce(&'static str, &str)> Drop for Hearing<F> {
     /// The caller is stopped: an answer that had come by then is still heard (S12).
     fn drop(&mut self) {
-        if self.hears.is_some()
-            && let Some(report) = self.run.try_ended()
-            && !matches!(report.outcome, Outcome::Interrupted { .. })
-        {
-            self.told(report);
+        if self.hears.is_none() {
+            return;
+        }
+        match self.run.try_ended() {
+            Some(report) if !matches!(report.outcome, Outcome::Interrupted { .. }) => {
+                self.told(report);
+            }
+            _ => self.figures.tool_calls.of("interrupted").one(),
         }
     }
 }

@@ -44,6 +44,6 @@ pub use signal::StopSignal;
 pub use slot::{Ended, Ending, Gauge};
 pub use state::Refused;
 pub use stop::{Grace, Stop, StopKind};
-pub use tree::{Body, Cutting, Gone, Kind, Tree, Work};
+pub use tree::{Body, Cutting, Gone, Kind, StopFigure, StopFigures, Tree, Work};
 pub use view::{Activity, BudgetUse, NodeView};
 pub use watch::Watch;

@@ -41,6 +41,8 @@ pub(super) struct Node<X> {
     pub(super) closed: Option<Arc<str>>,
     soft: Option<Stop>,
     hard: Option<Stop>,
+    /// When the highest stop that it carries was given, if that came after it was opened.
+    pub(super) stopped: Option<(StopKind, Instant)>,
     deadline: Option<Instant>,
     grace_end: Option<Instant>,
     pub(super) extra: X,
@@ -70,6 +72,8 @@ pub(super) struct Reached<X> {
     pub(super) kind: StopKind,
     /// It is a piece of work of its own. The process of a run that is reached with it is not.
     pub(super) counts: bool,
+    /// It only holds others.
+    pub(super) is_container: bool,
 }
 
 /// What moving nodes changed.
@@ -166,6 +170,7 @@ impl<X: Carries> State<X> {
         &mut self,
         children: &[WorkId],
         new_owner: WorkId,
+        now: Instant,
     ) -> Result<Adopted<X>, Refused> {
         self.admits(new_owner)?;
         let (mut above, mut at) = (Vec::new(), Some(new_owner));
@@ -191,7 +196,7 @@ impl<X: Carries> State<X> {
                 self.set_grace_end(*child, end);
             }
             for stop in [&soft, &hard].into_iter().flatten() {
-                self.mark(*child, stop, &mut reached);
+                self.mark(*child, stop, now, &mut reached);
             }
         }
         // Not before all have moved: an old owner may be one of the children.
@@ -222,7 +227,7 @@ impl<X: Carries> State<X> {
     /// Marks a node and everything below it (S4). Reports the nodes that it changed, the node itself first.
     pub(super) fn stop(&mut self, id: WorkId, stop: &Stop, now: Instant) -> Vec<Reached<X>> {
         let mut reached = Vec::new();
-        let changed = self.mark(id, stop, &mut reached);
+        let changed = self.mark(id, stop, now, &mut reached);
         if let (true, StopKind::Soft, Grace::After(grace)) = (changed, stop.kind(), stop.grace())
             && let Some(end) = now.checked_add(grace)
         {
@@ -269,7 +274,13 @@ impl<X: Carries> State<X> {
     }
 
     /// Returns whether the node itself changed. The first stop of a kind stays, and hard covers soft (S5).
-    fn mark(&mut self, top: WorkId, stop: &Stop, reached: &mut Vec<Reached<X>>) -> bool {
+    fn mark(
+        &mut self,
+        top: WorkId,
+        stop: &Stop,
+        now: Instant,
+        reached: &mut Vec<Reached<X>>,
+    ) -> bool {
         let mut changed_top = false;
         let mut at = self.get(top).map(|node| node.id.place);
         while let Some(place) = at {
@@ -283,10 +294,16 @@ impl<X: Carries> State<X> {
                     StopKind::Soft => node.soft = Some(stop.clone()),
                     StopKind::Hard => node.hard = Some(stop.clone()),
                 }
+                node.stopped = Some((stop.kind(), now));
                 node.extra.carry(stop);
                 changed_top |= node.id == top;
                 let counts = node.kind != Kind::Worker || node.id == top;
-                reached.push(Reached { extra: node.extra.clone(), kind: stop.kind(), counts });
+                reached.push(Reached {
+                    extra: node.extra.clone(),
+                    kind: stop.kind(),
+                    counts,
+                    is_container: node.kind.is_container(),
+                });
             }
             // What does not change has it already, and then everything below has it too.
             at = if changes { self.after(top, place) } else { self.beyond(top, place) };
@@ -474,6 +491,7 @@ impl<X: Carries> State<X> {
             closed: None,
             soft: None,
             hard: None,
+            stopped: None,
             deadline: None,
             grace_end: None,
             extra,

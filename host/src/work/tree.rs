@@ -14,6 +14,7 @@ use super::view::{Activity, BudgetUse, NodeView};
 use super::warden::Alarm;
 use super::watch::{Told, Watched};
 use crate::ids::WorkId;
+use crate::metrics::{Counter, Histogram};
 
 /// What sort of work a node is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,6 +49,23 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 13] = [
+        Kind::Host,
+        Kind::Profile,
+        Kind::Session,
+        Kind::Registry,
+        Kind::Turn,
+        Kind::ToolCall,
+        Kind::ModelRequest,
+        Kind::Child,
+        Kind::Unit,
+        Kind::SideRun,
+        Kind::Worker,
+        Kind::Blocking,
+        Kind::Compilation,
+    ];
+
     /// Whether nodes of this kind only hold others. A drain waits for what is not a container.
     pub fn is_container(self) -> bool {
         matches!(self, Kind::Host | Kind::Profile | Kind::Session | Kind::Registry)
@@ -140,6 +158,47 @@ pub(super) struct Shared {
     pub(super) left: Notify,
     pub(super) alarm: Arc<Alarm>,
     pub(super) watched: Watched,
+    stops: StopFigures,
+}
+
+/// The stops that work came to carry, also those that its own time gave it, and how long it then took to end.
+#[derive(Debug, Default)]
+pub struct StopFigures {
+    soft: StopFigure,
+    hard: StopFigure,
+}
+
+/// The stops of one kind.
+#[derive(Debug, Default)]
+pub struct StopFigure {
+    /// Pieces of work that came to carry one. What only holds others does not count, nor does the process of a run.
+    pub given: Counter,
+    /// From the stop to the end of the work, of which this was the highest stop.
+    pub ended: Histogram,
+}
+
+impl StopFigures {
+    /// Those of that kind.
+    pub fn of(&self, kind: StopKind) -> &StopFigure {
+        match kind {
+            StopKind::Soft => &self.soft,
+            StopKind::Hard => &self.hard,
+        }
+    }
+
+    fn given(&self, reached: &[Reached<Extra>]) {
+        for node in reached.iter().filter(|node| node.counts && !node.is_container) {
+            self.of(node.kind).given.one();
+        }
+    }
+
+    fn ended(&self, gone: &[Node<Extra>]) {
+        let stopped =
+            gone.iter().filter(|node| !node.kind.is_container() && node.kind != Kind::Worker);
+        for (kind, at) in stopped.filter_map(|node| node.stopped) {
+            self.of(kind).ended.took(at.elapsed());
+        }
+    }
 }
 
 /// The tree of all running work of a host. Cheap to clone; every clone is the same tree.
@@ -161,8 +220,9 @@ impl Tree {
             left: Notify::new(),
             alarm,
             watched: Watched::default(),
+            stops: StopFigures::default(),
         });
-        let work = Work { shared: Arc::clone(&shared), id: root, cell };
+        let work = Work { shared: Arc::clone(&shared), id: root, kind: Kind::Host, cell };
         (Tree { shared }, work)
     }
 
@@ -196,6 +256,11 @@ impl Tree {
         Ok(count)
     }
 
+    /// The stops so far.
+    pub fn stop_figures(&self) -> &StopFigures {
+        &self.shared.stops
+    }
+
     /// Whether that work is still in the tree.
     pub fn contains(&self, id: WorkId) -> bool {
         lock(&self.shared.state).get(id).is_some()
@@ -216,6 +281,15 @@ impl Tree {
     /// The same pieces by their kinds. A turn with a managed worker is a turn.
     pub fn pieces_by_kind(&self, id: WorkId) -> BTreeMap<Kind, usize> {
         lock(&self.shared.state).pieces_below(id)
+    }
+
+    /// How many nodes of each kind are live now: a walk of the tree.
+    pub fn nodes_by_kind(&self) -> BTreeMap<Kind, u64> {
+        let mut nodes = BTreeMap::new();
+        for node in lock(&self.shared.state).subtree(self.shared.root) {
+            *nodes.entry(node.kind).or_default() += 1;
+        }
+        nodes
     }
 
     /// Every node below (and with) a node, owners before what they own. Takes the lock once, for as long as it
@@ -289,6 +363,7 @@ impl Shared {
     /// rest, and those on a processor, are the warden's. Not under the lock.
     fn pass_on(&self, reached: Vec<Reached<Extra>>, stop: &Stop) -> usize {
         let count = reached.iter().filter(|node| node.counts).count();
+        self.stops.given(&reached);
         let mut first = wake(reached);
         let rest = first.split_off(first.len().min(CUT_BY_THE_STOPPER));
         self.alarm.pursue(rest);
@@ -318,7 +393,10 @@ impl Shared {
                 (due, state.next_timer())
             };
             match due {
-                Some(reached) => self.alarm.pursue(wake(reached)),
+                Some(reached) => {
+                    self.stops.given(&reached);
+                    self.alarm.pursue(wake(reached));
+                }
                 None => return next,
             }
         }
@@ -335,6 +413,7 @@ impl Shared {
     }
 
     fn leave(&self, gone: Vec<Node<Extra>>) {
+        self.stops.ended(&gone);
         self.left.notify_waiters();
         drop(gone);
     }
@@ -370,6 +449,7 @@ impl fmt::Debug for Tree {
 pub struct Work {
     pub(super) shared: Arc<Shared>,
     id: WorkId,
+    kind: Kind,
     cell: Arc<Cell>,
 }
 
@@ -377,6 +457,11 @@ impl Work {
     /// The node's name.
     pub fn id(&self) -> WorkId {
         self.id
+    }
+
+    /// What sort of work it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// Opens work that this node owns. It starts with every stop that this node carries (W6).
@@ -394,13 +479,14 @@ impl Work {
             (id, self.shared.watched.of(&state, self.id))
         };
         told.tell();
-        Ok(Work { shared: Arc::clone(&self.shared), id, cell })
+        Ok(Work { shared: Arc::clone(&self.shared), id, kind, cell })
     }
 
     /// A second hold on the same node.
     pub fn share(&self) -> Work {
         lock(&self.shared.state).hold(self.id);
-        Work { shared: Arc::clone(&self.shared), id: self.id, cell: Arc::clone(&self.cell) }
+        let (shared, cell) = (Arc::clone(&self.shared), Arc::clone(&self.cell));
+        Work { shared, id: self.id, kind: self.kind, cell }
     }
 
     /// What notices a stop of this work without owning it.
@@ -442,10 +528,11 @@ impl Work {
     /// [`Refused`] when this node takes no new work, or when one of the children has ended.
     pub fn adopt(&self, children: &[&Work]) -> Result<(), Refused> {
         let ids: Vec<WorkId> = children.iter().map(|child| child.id).collect();
+        let now = Instant::now();
         let (adopted, stops, told) = {
             let mut state = lock(&self.shared.state);
             let mut told = self.shared.watched.of_owners(&state, &ids);
-            let adopted = state.adopt(&ids, self.id)?;
+            let adopted = state.adopt(&ids, self.id, now)?;
             told.append(self.shared.watched.of(&state, self.id));
             (adopted, state.stops(self.id), told)
         };

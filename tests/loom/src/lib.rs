@@ -4,6 +4,8 @@
 
 #[path = "../../../host/src/ids.rs"]
 pub mod ids;
+#[path = "../../../host/src/metrics.rs"]
+pub mod metrics;
 pub mod stand_in;
 #[path = "../../../host/src/work/mod.rs"]
 pub mod work;

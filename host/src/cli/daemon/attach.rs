@@ -7,10 +7,11 @@ use checkrein::session::{Event, EventKind};
 use super::events::{Events, Told};
 use super::{Daemon, number, session_path};
 use crate::cli::code::Code;
+use crate::cli::log::Log;
 use crate::cli::problem::Problem;
 use crate::cli::progress::{Form, Progress};
 use crate::cli::screen::Screen;
-use crate::cli::{log, setup, text};
+use crate::cli::{setup, text};
 
 /// The arguments of `checkrein attach`.
 #[derive(Debug, clap::Args)]
@@ -29,9 +30,9 @@ pub(crate) struct Attach {
 }
 
 impl Attach {
-    pub(crate) fn execute(&self, verbose: u8) -> Result<Code, Problem> {
+    pub(crate) fn execute(&self, log: Log) -> Result<Code, Problem> {
         let screen = Screen::plain();
-        log::start(screen.clone(), verbose)?;
+        log.start(screen.clone())?;
         let client = self.daemon.client()?;
         let form = if self.daemon.json { Form::Json } else { Form::Lines };
         setup::block_on(async {

@@ -18,7 +18,7 @@ use checkrein::sandbox::{EngineSettings, Engines, Limits, Pool};
 
 use self::check::{Checks, Verdict};
 use super::code::Code;
-use super::log;
+use super::log::Log;
 use super::problem::Problem;
 use super::screen::Screen;
 use super::setup::{self, Options};
@@ -39,8 +39,8 @@ pub(super) struct Doctor {
 
 impl Doctor {
     /// Does what the command says.
-    pub(super) fn execute(self, verbose: u8) -> Result<Code, Problem> {
-        log::start(Screen::plain(), verbose)?;
+    pub(super) fn execute(self, log: Log) -> Result<Code, Problem> {
+        log.start(Screen::plain())?;
         let configuration = self.options.configuration()?;
         let checks = setup::block_on(async { Ok(self.look(&configuration).await) })?;
         text::print(&match self.json {

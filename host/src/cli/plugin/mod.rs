@@ -9,7 +9,7 @@ use checkrein::{Error, ErrorKind, Host};
 use clap::Subcommand;
 
 use super::code::Code;
-use super::log;
+use super::log::Log;
 use super::problem::Problem;
 use super::screen::Screen;
 use super::setup::Named;
@@ -29,8 +29,8 @@ pub(super) enum Plugin {
 
 impl Plugin {
     /// Does what the command says.
-    pub(super) fn execute(self, verbose: u8) -> Result<Code, Problem> {
-        log::start(Screen::plain(), verbose)?;
+    pub(super) fn execute(self, log: Log) -> Result<Code, Problem> {
+        log.start(Screen::plain())?;
         match self {
             Plugin::List(list) => list.execute(),
             Plugin::Inspect(inspect) => inspect.execute(),

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, WeakShared};
@@ -12,6 +13,7 @@ use super::cache::{Cache, EntryName};
 use super::code::OwnCode;
 use super::compiler::{CompileError, Compiler};
 use super::digest::Digest;
+use crate::metrics::{Counter, Histogram};
 use crate::sandbox::engine::{EngineError, Engines, Metering};
 use crate::work::{StopKind, Work};
 
@@ -36,8 +38,33 @@ struct Inner {
     engines: Engines,
     compiler: Arc<Compiler>,
     cache: Option<Cache>,
+    figures: LoadFigures,
     /// Protects both lists below; held only to look something up or put it in.
     state: Mutex<State>,
+}
+
+/// Components that were brought into memory.
+#[derive(Debug, Default)]
+pub struct LoadFigures {
+    /// From the cache on disk.
+    pub cached: Counter,
+    /// By compiling them.
+    pub compiled: Counter,
+    /// Compilations that gave no code, or were given up by a stop.
+    pub failed: Counter,
+    /// How long compilations took, with the wait for their turn.
+    pub times: Histogram,
+}
+
+impl LoadFigures {
+    fn compilation(&self, compiled: bool, took: Duration) {
+        if compiled {
+            self.compiled.one()
+        } else {
+            self.failed.one()
+        }
+        self.times.took(took);
+    }
 }
 
 #[derive(Default)]
@@ -57,7 +84,8 @@ impl Loader {
     /// A loader for these engines.
     pub fn new(engines: Engines, compiler: Compiler, cache: Option<Cache>) -> Loader {
         let (compiler, state) = (Arc::new(compiler), Mutex::default());
-        Loader { inner: Arc::new(Inner { engines, compiler, cache, state }) }
+        let figures = LoadFigures::default();
+        Loader { inner: Arc::new(Inner { engines, compiler, cache, figures, state }) }
     }
 
     /// Loads a component. If it has to be compiled, that is work below `owner`, or below whoever asked for the same one
@@ -105,6 +133,11 @@ impl Loader {
     /// The component with that digest, if it is loaded. Costs one look-up.
     pub fn loaded(&self, digest: &Digest, metering: Metering) -> Option<Component> {
         self.inner.state().take_loaded(&(*digest, metering))
+    }
+
+    /// What was loaded so far.
+    pub fn figures(&self) -> &LoadFigures {
+        &self.inner.figures
     }
 
     /// The engines for which components are loaded.
@@ -166,11 +199,15 @@ impl Inner {
                 .await
                 .ok_or(CompileError::Closing)?;
             if let Some(component) = cached {
+                self.figures.cached.one();
                 return Ok(component);
             }
         }
         let settings = self.engines.code_settings(metering);
-        let code = self.compiler.compile(settings, key, &component, owner).await?;
+        let begun = Instant::now();
+        let compiled = self.compiler.compile(settings, key, &component, owner).await;
+        self.figures.compilation(compiled.is_ok(), begun.elapsed());
+        let code = compiled?;
         let this = Arc::clone(self);
         let loaded = off_thread(move || {
             let loaded = this.load_code(&code, metering)?;

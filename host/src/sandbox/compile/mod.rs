@@ -38,4 +38,4 @@ pub use compiler::{CompileError, CompileLimits, Compiler};
 pub use digest::Digest;
 pub use kind::Found;
 pub(in crate::sandbox) use loader::load_from_parent;
-pub use loader::{LoadError, Loader};
+pub use loader::{LoadError, LoadFigures, Loader};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures::future::{AbortHandle, Abortable, BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
+use tracing::Instrument;
 
 use super::fate::Fate;
 use super::frame::{
@@ -17,7 +18,7 @@ use super::settings::Workers;
 use crate::message::{Failure, FailureCode};
 use crate::model::Request;
 use crate::sandbox::door::{Answer, Door, Scope};
-use crate::sandbox::instance::{Output, Returned, Run, Start};
+use crate::sandbox::instance::{Output, Returned, Run, Start, Tally};
 use crate::sandbox::limits::{LimitKind, Limits};
 use crate::sandbox::meter::Meter;
 use crate::sandbox::outcome::{Ends, Trapped};
@@ -52,6 +53,7 @@ where
     crate::sandbox::instance::set_deadline(&work, &limits);
     let meter = Arc::new(Meter::new(limits.clone()));
     let places = Places::new(&reach.share, &shared.blocking);
+    let tally = Tally::new(shared, &work, &meter);
     let scope =
         Arc::new(Scope::new(work.share(), Arc::clone(&meter), log, Arc::clone(shared), places));
     let fate = Fate::default();
@@ -97,10 +99,10 @@ where
         work,
         // Nothing of a guest is on a processor of this process.
         Arc::new(|| ()),
-        Arc::clone(&meter) as Arc<dyn crate::work::Gauge>,
-        conversation,
+        meter as Arc<dyn crate::work::Gauge>,
+        conversation.in_current_span(),
     );
-    Run::apart(running, meter, H::HEEDS, fate)
+    Run::apart(running, tally, H::HEEDS, fate)
 }
 
 fn beginning(

@@ -79,6 +79,7 @@ async fn events(
         return Err(Problem::new(ProblemKind::BadRequest, words));
     }
     let until = (!from.follow.unwrap_or(true)).then_some(newest);
+    app.figures().streams().one();
     let follow = Follow {
         events: session.events(after),
         _session: session,
@@ -88,6 +89,7 @@ async fn events(
         closing: app.closing().watch(),
         keep_alive: app.keep_alive(),
         state: Stream::Open,
+        app,
     };
     let chunks = stream::unfold(follow, |mut follow| async move {
         follow.next().await.map(|chunk| (Ok::<_, Infallible>(chunk), follow))
@@ -115,6 +117,14 @@ struct Follow {
     closing: Watch,
     keep_alive: std::time::Duration,
     state: Stream,
+    /// Where it is counted as long as it is there.
+    app: App,
+}
+
+impl Drop for Follow {
+    fn drop(&mut self) {
+        self.app.figures().streams().less();
+    }
 }
 
 #[derive(PartialEq, Eq)]

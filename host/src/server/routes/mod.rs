@@ -5,6 +5,7 @@ mod control;
 mod delegations;
 mod events;
 mod health;
+mod metrics;
 mod profiles;
 mod schedules;
 mod sessions;
@@ -19,6 +20,7 @@ use super::api::Route;
 pub(super) fn all() -> Vec<Route> {
     [
         health::routes(),
+        metrics::routes(),
         profiles::routes(),
         schedules::routes(),
         sessions::routes(),

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
 
+use crate::metrics::Histogram;
 use crate::store::{Change, Class, Health, Recorded, StoreError, Write};
 
 /// Writes in one transaction at most.
@@ -74,6 +75,8 @@ pub(super) struct Queue {
     /// The lock protects what is in it, and is held for moments only.
     state: Mutex<State>,
     changed: Condvar,
+    /// How long transactions took that were committed.
+    commits: Histogram,
 }
 
 #[derive(Debug, Default)]
@@ -138,6 +141,10 @@ impl Queue {
 
     pub(super) fn is_closing(&self) -> bool {
         self.state().closing
+    }
+
+    pub(super) fn commits(&self) -> &Histogram {
+        &self.commits
     }
 
     pub(super) fn health(&self) -> Health {

@@ -17,6 +17,7 @@ use super::tables::Tables;
 use super::tidy::Chores;
 use super::writer::Writer;
 use crate::ids::SessionId;
+use crate::metrics::Times;
 use crate::store::{
     EventPage, Health, MessageRow, Read, Retention, SessionRow, Start, Store, StoreError, UnitRow,
     Write,
@@ -176,6 +177,10 @@ impl Store for Sqlite {
 
     fn health(&self) -> Health {
         self.queue.health()
+    }
+
+    fn commit_times(&self) -> Option<Times> {
+        Some(self.queue.commits().read())
     }
 
     fn close(&self) -> Read<()> {

@@ -99,8 +99,10 @@ impl Writer {
             .iter_mut()
             .map(|queued| put_into_words(&mut queued.write.changes).err())
             .collect();
+        let begun = Instant::now();
         match self.commit(&batch, &mut refused) {
             Ok(outcomes) => {
+                self.queue.commits().took(begun.elapsed());
                 self.recovered();
                 self.queue.done(&batch);
                 let written = outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64;

@@ -357,7 +357,7 @@ impl Pair {
         let owner = self.model.pick(owner);
         let children: Vec<usize> = children.iter().map(|child| self.model.pick(*child)).collect();
         let ids: Vec<WorkId> = children.iter().map(|child| self.id(*child)).collect();
-        let adopted = self.state.adopt(&ids, self.id(owner));
+        let adopted = self.state.adopt(&ids, self.id(owner), self.model.now);
         let refusal = self.model.refusal(owner).or_else(|| {
             children.iter().find_map(|at| {
                 let record = &self.model.records[*at];
