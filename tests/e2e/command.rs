@@ -644,6 +644,27 @@ fn the_log_can_be_json() -> Result {
     Ok(())
 }
 
+/// Where nothing can be sent, being asked to send is an error, and so is an address that is none.
+#[test]
+fn an_endpoint_for_spans_is_not_taken_in_vain() -> Result {
+    let said = |text: &str| {
+        Desk::new()?.file("telemetry.toml", text)?.run(&[
+            "run",
+            "--config",
+            "telemetry.toml",
+            "./agent",
+            "say x",
+        ])
+    };
+    let wrong = said("[telemetry]\notlp-endpoint = \"collector\"\n")?;
+    wrong.is(2, &["telemetry.toml:2:17", "`collector` is no address"]);
+    if !cfg!(feature = "otel") {
+        let named = said("[telemetry]\notlp-endpoint = \"http://127.0.0.1:4318/v1/traces\"\n")?;
+        named.is(2, &["otlp-endpoint", "feature `otel`"]);
+    }
+    Ok(())
+}
+
 #[test]
 fn help_and_version_are_results() -> Result {
     let desk = Desk::new()?;

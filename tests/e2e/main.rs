@@ -27,5 +27,7 @@ mod recorded;
 mod side_runs;
 mod start;
 mod stops;
+#[cfg(feature = "otel")]
+mod telemetry;
 mod tokens;
 mod workers;

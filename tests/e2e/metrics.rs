@@ -129,6 +129,9 @@ async fn stops_are_counted_where_they_arrive_and_timed_where_they_end() -> Resul
     host.until("both have gone", |nodes| nodes.is_empty()).await?;
     are(&host, "checkrein_stops_total", &[("{kind=\"hard\"}", 3.0), ("{kind=\"soft\"}", 1.0)]);
     are(&host, "checkrein_stop_seconds_count", &[("{kind=\"hard\"}", 3.0)]);
+    // What only holds others does not count.
+    assert!(host.host().shutdown("enough", Duration::from_secs(10)).await.is_ok());
+    are(&host, "checkrein_stops_total", &[("{kind=\"hard\"}", 3.0), ("{kind=\"soft\"}", 1.0)]);
     let took = read(&host)["checkrein_stop_seconds_sum{kind=\"hard\"}"];
     assert!(0.0 < took && took < 10.0, "{took}");
     are(&host, "checkrein_tool_calls_total", &[("{status=\"interrupted\"}", 1.0)]);

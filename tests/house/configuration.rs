@@ -24,6 +24,7 @@ const TABLES: &[(&str, &str, &str)] = &[
     ("`[workers]`", "plugin/configuration.rs", "WorkersTable"),
     ("`[delegation]`", "plugin/configuration.rs", "DelegationTable"),
     ("`[schedules.NAME]`", "plugin/schedules.rs", "ScheduleTable"),
+    ("`[telemetry]`", "plugin/configuration.rs", "TelemetryTable"),
     ("`[serve]`", "plugin/configuration.rs", "ServeTable"),
     ("`[serve.rates]`", "plugin/configuration.rs", "RatesTable"),
 ];

@@ -11,6 +11,7 @@ use super::code::Code;
 use super::problem::Problem;
 use super::screen::Screen;
 use super::setup::variable;
+use super::telemetry::Export;
 
 /// The variable that holds a filter.
 const VARIABLE: &str = "CHECKREIN_LOG";
@@ -41,6 +42,11 @@ enum Format {
 impl Log {
     /// Starts to log, above the live line of the screen.
     pub(super) fn start(self, screen: Screen) -> Result<(), Problem> {
+        self.start_with(screen, &Export::nothing())
+    }
+
+    /// The same, with spans on their way to a collector.
+    pub(super) fn start_with(self, screen: Screen, export: &Export) -> Result<(), Problem> {
         let format = self.format()?;
         let filter = self.filter(format)?;
         let ansi = std::io::stderr().is_terminal()
@@ -55,9 +61,9 @@ impl Log {
                 lines.with_ansi(ansi).compact().with_timer(fmt::time::uptime()).boxed()
             }
         };
-        registry().with(lines.with_filter(filter)).try_init().map_err(|error| {
-            Problem::new(Code::Refused, format!("could not start to log: {error}"))
-        })
+        registry().with(export.layer()).with(lines.with_filter(filter)).try_init().map_err(
+            |error| Problem::new(Code::Refused, format!("could not start to log: {error}")),
+        )
     }
 
     fn format(self) -> Result<Format, Problem> {

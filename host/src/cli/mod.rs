@@ -4,7 +4,7 @@
 //!   the machine. [`serve`] is the daemon and [`ending`] its end, [`daemon`] has the commands that talk to it.
 //! - [`session`] looks after sessions, with a daemon and without one; [`compact`] gives room back, [`token`] says who may ask.
 //! - [`setup`] makes a host of what all commands take, [`model`] and [`limit`] read single arguments.
-//! - [`screen`], [`progress`] and [`status`] are what is seen while a run goes on; [`log`] is what is logged.
+//! - [`screen`], [`progress`] and [`status`] are what is seen while a run goes on; [`log`] is what is logged, [`telemetry`] what goes to a collector.
 //! - [`interrupt`] turns signals into stops, [`code`] ends into exit codes, [`problem`] errors into words.
 
 mod code;
@@ -26,6 +26,7 @@ mod serve;
 mod session;
 mod setup;
 mod status;
+mod telemetry;
 mod text;
 mod token;
 

@@ -21,6 +21,7 @@ use super::problem::Problem;
 use super::progress::{Form, Progress};
 use super::screen::{REDRAW, Screen};
 use super::setup::{self, Named, Options};
+use super::telemetry::Export;
 use super::{model, status, text};
 
 /// The longest task that is read from standard input, in bytes.
@@ -90,7 +91,8 @@ impl Run {
         // A live line below JSON on the same terminal would be in its way.
         let alone = form == Form::Lines || !io::stdout().is_terminal();
         let screen = if alone { Screen::live() } else { Screen::plain() };
-        log.start(screen.clone())?;
+        let export = Export::new(&configuration.telemetry)?;
+        log.start_with(screen.clone(), &export)?;
 
         let mut builder = self.options.builder(configuration.clone())?;
         if let Some(model) = &self.model {
@@ -112,6 +114,7 @@ impl Run {
             }
         });
         screen.clear();
+        export.finish();
         done
     }
 

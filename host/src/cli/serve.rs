@@ -19,6 +19,7 @@ use super::log::Log;
 use super::problem::Problem;
 use super::screen::Screen;
 use super::setup::{self, Options};
+use super::telemetry::Export;
 use super::text;
 
 /// How long a look at the profiles waits for those that are to be released.
@@ -50,7 +51,8 @@ impl Serve {
     /// Serves until it is asked to end.
     pub(super) fn execute(self, log: Log) -> Result<Code, Problem> {
         let configuration = self.options.configuration()?;
-        log.start(Screen::plain())?;
+        let export = Export::new(&configuration.telemetry)?;
+        log.start_with(Screen::plain(), &export)?;
         let table = configuration.serve.clone();
         let profiles = self.directory(&configuration)?;
         let socket = match self.socket.or_else(|| table.socket.clone()) {
@@ -59,14 +61,16 @@ impl Serve {
         };
         let tcp = self.tcp.or(table.tcp);
         let builder = self.options.builder(configuration)?;
-        setup::block_on(async {
+        let done = setup::block_on(async {
             let mut builder = builder.guard("the profiles", &profiles).guard("the socket", &socket);
             if let Some(tokens) = &table.tokens {
                 builder = builder.guard("the tokens", tokens);
             }
             let host = builder.build()?;
             serve(&host, profiles, &socket, tcp, &table).await
-        })
+        });
+        export.finish();
+        done
     }
 
     fn directory(&self, configuration: &Configuration) -> Result<PathBuf, Problem> {

@@ -89,6 +89,9 @@ pub struct Configuration {
     /// Runs that begin by the clock. Only a profile has any.
     #[serde(deserialize_with = "named_tables")]
     pub schedules: BTreeMap<ScheduleName, ScheduleTable>,
+    /// What is told to whoever watches many hosts.
+    #[serde(deserialize_with = "table")]
+    pub telemetry: TelemetryTable,
     /// The text itself, for the parts that are read later.
     #[serde(skip)]
     source: Source,
@@ -238,6 +241,16 @@ pub struct StoreTable {
     pub bytes: Option<Size>,
 }
 
+/// `[telemetry]`: spans for a collector. It counts in the configuration of the host, not in that of a profile.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct TelemetryTable {
+    /// Where spans are sent over OTLP/HTTP, whole with its path. The command sends them if it was built with the feature `otel`,
+    /// and refuses this key otherwise.
+    #[serde(deserialize_with = "endpoint")]
+    pub otlp_endpoint: Option<String>,
+}
+
 /// `[serve.rates]`: how often may be asked. What is not said has the usual bound.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
@@ -349,14 +362,23 @@ impl Configuration {
 
     /// What it sets that counts for a whole host, and for none of its profiles: the name of the first such key.
     pub fn host_wide(&self) -> Option<&'static str> {
-        let Configuration { cache_directory, sandbox, compile, delegation, serve, workers, .. } =
-            self;
+        let Configuration {
+            cache_directory,
+            sandbox,
+            compile,
+            delegation,
+            serve,
+            telemetry,
+            workers,
+            ..
+        } = self;
         let set = [
             ("cache-directory", cache_directory.is_some()),
             ("sandbox", *sandbox != SandboxTable::default()),
             ("compile", *compile != CompileTable::default()),
             ("delegation", *delegation != DelegationTable::default()),
             ("serve", *serve != ServeTable::default()),
+            ("telemetry", *telemetry != TelemetryTable::default()),
             ("workers", *workers != WorkersTable::default()),
         ];
         set.into_iter().find(|(_, set)| *set).map(|(key, _)| key)
@@ -482,6 +504,19 @@ pub(super) fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf
             Err("`~` is not replaced here; write the whole path".to_owned())
         }
         _ => Ok(PathBuf::from(text)),
+    })
+}
+
+fn endpoint<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    from_text(deserializer, "an address such as \"http://127.0.0.1:4318/v1/traces\"", |text| {
+        let read = text.parse::<http::Uri>().ok();
+        let web = read.filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")));
+        web.map(|_| Some(text.to_owned())).ok_or_else(|| {
+            format!(
+                "`{}` is no address of the web; write one such as \"http://127.0.0.1:4318/v1/traces\"",
+                printable(text)
+            )
+        })
     })
 }
 

@@ -45,7 +45,7 @@ pub use amounts::{Bound, Count, Grace, Size, Time};
 pub use catalogue::{Broken, Catalogue, Hidden, NoPlugin};
 pub use configuration::{
     CompileTable, Configuration, ConfigurationError, DelegationTable, Granted, GrantedDirectory,
-    PluginTable, RatesTable, SandboxTable, ServeTable, StopTable, StoreTable,
+    PluginTable, RatesTable, SandboxTable, ServeTable, StopTable, StoreTable, TelemetryTable,
 };
 pub use directory_argument::{DirectoryArgument, DirectoryArgumentError};
 pub use document::DocumentError;
