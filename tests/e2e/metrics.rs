@@ -1,5 +1,7 @@
 //! After known work the figures have known values, for an embedder and over HTTP.
 
+#![allow(clippy::expect_used, reason = "a page that cannot be read fails the test")]
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

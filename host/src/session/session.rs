@@ -692,7 +692,7 @@ impl Shared {
 /// A turn or a side run that is claimed, between its record and its run.
 pub(super) enum Starting {
     /// It runs.
-    Begun(Begun),
+    Begun(Box<Begun>),
     /// Its record is not written yet.
     Later(Box<Plan>, Receipt, oneshot::Sender<Result<(), StoreError>>),
     /// Its record was refused.
@@ -710,7 +710,7 @@ impl Starting {
         match receipt.now() {
             Some(Ok(_)) => {
                 admitted.accepted.one();
-                (Starting::Begun(begin(shared, plan)), Recording::Done(Ok(())))
+                (Starting::Begun(Box::new(begin(shared, plan))), Recording::Done(Ok(())))
             }
             Some(Err(error)) => {
                 admitted.refused.of("store").one();
@@ -725,7 +725,7 @@ impl Starting {
 
     pub(super) async fn begun(self, shared: &Arc<Shared>) -> Result<Begun, StoreError> {
         let (plan, receipt, tell) = match self {
-            Starting::Begun(begun) => return Ok(begun),
+            Starting::Begun(begun) => return Ok(*begun),
             Starting::Refused(error) => return Err(error),
             Starting::Later(plan, receipt, tell) => (plan, receipt, tell),
         };

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use checkrein::profile::HomeLock;
@@ -35,7 +36,7 @@ fn fed(folder: &Path, arguments: &[&str], input: &[u8]) -> Result<Ended> {
 }
 
 /// A folder with the profile of a daemon that has ended. Its session `s1` has had two turns and a unit that nobody has read.
-fn left_behind() -> Result<TempDir> {
+fn left_behind() -> Result<Arc<TempDir>> {
     let daemon = Daemon::start("")?;
     let open = json!({ "agent": "agent", "delivery": "polled" });
     let opened = daemon.post("/v1/profiles/main/sessions", &open)?;
