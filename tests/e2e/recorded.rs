@@ -156,6 +156,6 @@ fn a_run_that_cannot_be_recorded_does_not_begin() -> Result<()> {
     refused(&["--home", "kept"], 3, &format!("by process {}", std::process::id()))?;
     drop(held);
     fs::write(desk.path().join("kept/sessions.db"), "no database, but a text of some length")?;
-    refused(&["--home", "kept"], 1, "could not open kept/sessions.db")?;
+    refused(&["--home", "kept"], 3, "could not open kept/sessions.db")?;
     Ok(())
 }

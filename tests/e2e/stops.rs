@@ -312,6 +312,8 @@ pub(crate) async fn a_stop_keeps_the_results_of_a_batch_that_had_come_back() -> 
         if stop.kind() == StopKind::Soft {
             assert_eq!(report.output, "interrupted | soft | enough | user\nso");
         }
+        // One that runs in a process of its own may have said that it was interrupted, or be gone before.
+        report.tools.retain(|answer| answer.status != "interrupted");
         report.tools.sort_by_key(|answer| answer.content.len());
         let most = "o".repeat(64 << 10);
         let kept =
@@ -322,7 +324,9 @@ pub(crate) async fn a_stop_keeps_the_results_of_a_batch_that_had_come_back() -> 
             panic!("{:?}", events(&session))
         };
         let tools = &serde_json::to_value(&ended)?["tools"];
-        assert_eq!(tools.as_array().map(Vec::len), Some(2));
+        let tools = tools.as_array().map_or(&[][..], Vec::as_slice);
+        let kept = tools.iter().filter(|tool| tool["status"] != "interrupted");
+        assert_eq!(kept.count(), 2);
         assert!(
             tools.to_string().contains("{\"content\":\"kept\",\"id\":\"tool_echo\","),
             "{tools}"

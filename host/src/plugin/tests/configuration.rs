@@ -37,7 +37,7 @@ component-bytes = "32MiB"
 grace = "5s"
 
 [models.main]
-kind = "scripted"
+provider = "scripted"
 script = "answers.toml"
 
 [plugins.http]

@@ -11,7 +11,7 @@ use super::talk::{
     message, messages, promise, queue, read, row, text, units,
 };
 use crate::store::{
-    Body, Change, Class, Encode, Memory, Recorded, Retention, Sqlite, Store, StoreError,
+    Body, Change, Class, Encode, MOST_KEPT, Memory, Recorded, Retention, Sqlite, Store, StoreError,
     Transcript, UnitState, Write,
 };
 
@@ -162,7 +162,7 @@ fn a_write_is_all_or_nothing<B: Bed>() {
         Change::RunBegan { run: Arc::from("no"), body: text("no") },
         accepted(2),
         done(1),
-        read(7),
+        ended(9),
     ];
     invalid(&promise(bed.store(), "s1", half.clone()));
     // Others that wait beside it are written.
@@ -288,7 +288,7 @@ fn a_turn_is_found_until_it_has_ended<B: Bed>() {
 
 fn turns_come_one_after_the_other<B: Bed>() {
     let bed = new::<B>();
-    invalid(&promise(bed.store(), "s1", vec![began(2, "w")]));
+    invalid(&promise(bed.store(), "s1", vec![began(0, "w")]));
     invalid(&promise(bed.store(), "s1", vec![ended(1)]));
     promise(bed.store(), "s1", vec![began(1, "w")]).expect("it is");
     invalid(&promise(bed.store(), "s1", vec![began(2, "w")]));
@@ -297,7 +297,10 @@ fn turns_come_one_after_the_other<B: Bed>() {
     invalid(&promise(bed.store(), "s1", vec![ended(1)]));
     invalid(&promise(bed.store(), "s1", vec![began(1, "w")]));
     promise(bed.store(), "s1", vec![began(2, "w"), ended(2)]).expect("it is");
-    assert_eq!(row(bed.store(), "s1").generation, 2);
+    // Those between were never recorded.
+    promise(bed.store(), "s1", vec![began(5, "w"), ended(5)]).expect("it is");
+    invalid(&promise(bed.store(), "s1", vec![began(4, "w")]));
+    assert_eq!(row(bed.store(), "s1").generation, 5);
 }
 
 fn what_is_kept_is_there_until_the_run_has_ended<B: Bed>() {
@@ -311,6 +314,10 @@ fn what_is_kept_is_there_until_the_run_has_ended<B: Bed>() {
     let of = |bed: &B, run: &str| block_on(bed.store().kept(&id("s1"), run)).expect("kept");
     assert_eq!(of(&bed, "w"), ["1", "2"]);
     assert_eq!(of(&bed, "side"), ["3"]);
+    let many = (0..MOST_KEPT).map(|n| kept("w", &n.to_string()));
+    promise(bed.store(), "s1", many.collect()).expect("it is");
+    assert_eq!(of(&bed, "w").len(), MOST_KEPT, "the newest are kept");
+    assert_eq!(of(&bed, "w")[0], "0");
     promise(bed.store(), "s1", vec![ended(1)]).expect("it is");
     assert_eq!(of(&bed, "w"), [""; 0]);
     assert_eq!(of(&bed, "side"), ["3"]);
@@ -407,9 +414,11 @@ fn units_are_their_sessions_own<B: Bed>() {
     invalid(&promise(bed.store(), "s1", vec![accepted(1)]));
     invalid(&promise(bed.store(), "s1", vec![done(1)]));
     promise(bed.store(), "s2", vec![done(1)]).expect("it is");
-    invalid(&promise(bed.store(), "s1", vec![read(1)]));
+    // What is not there was acknowledged long ago, as far as this session is concerned.
+    promise(bed.store(), "s1", vec![read(1)]).expect("it is");
     invalid(&promise(bed.store(), "s1", vec![brings(1, 1)]));
     assert!(units(bed.store(), "s1").is_empty());
+    assert_eq!(row(bed.store(), "s2").units_unread, 1);
 }
 
 /// Rule C6.

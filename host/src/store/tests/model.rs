@@ -117,13 +117,13 @@ impl Plain {
                 None => drop(self.memory.remove(key)),
             },
             Change::TurnBegan { generation, run, brings } => {
-                fits(self.turn.is_none() && *generation == self.turns + 1)?;
+                fits(self.turn.is_none() && *generation > self.turns)?;
                 if let Some(unit) = brings {
                     let unit = self.units.get_mut(unit).ok_or(Expected::Invalid)?;
                     fits(unit.completion.is_some() && !unit.read)?;
                     unit.deliveries += 1;
                 }
-                self.turns += 1;
+                self.turns = *generation;
                 self.turn = Some(run.to_string());
             }
             Change::TurnEnded { generation } => {
@@ -168,9 +168,10 @@ impl Plain {
                 }
             }
             Change::UnitAcknowledged { unit } => {
-                let found = self.units.get_mut(unit).ok_or(Expected::Invalid)?;
-                fits(found.completion.is_some())?;
-                found.read = true;
+                if let Some(found) = self.units.get_mut(unit) {
+                    fits(found.completion.is_some())?;
+                    found.read = true;
+                }
             }
         }
         Ok(())
