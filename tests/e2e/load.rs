@@ -31,7 +31,7 @@ const RUNNING: usize = 100;
 const CLIENTS: usize = 8;
 
 /// The bounds of the end: the drain, and what is stopped then. What is beyond them is for steps that wait for nothing.
-const SERVE: &str = "drain = \"300ms\"\nsettle = \"10s\"\nhead-time = \"2s\"\nbody-time = \"2s\"\nwrite-time = \"2s\"";
+const SERVE: &str = "connections = 8192\ndrain = \"300ms\"\nsettle = \"10s\"\nhead-time = \"2s\"\nbody-time = \"2s\"\nwrite-time = \"2s\"";
 const BOUND: Duration = Duration::from_millis(10_300 + 5_000);
 
 /// Bytes of the disk that is filled.

@@ -324,8 +324,8 @@ pub(crate) async fn a_stop_keeps_the_results_of_a_batch_that_had_come_back() -> 
             panic!("{:?}", events(&session))
         };
         let tools = &serde_json::to_value(&ended)?["tools"];
-        let tools = tools.as_array().map_or(&[][..], Vec::as_slice);
-        let kept = tools.iter().filter(|tool| tool["status"] != "interrupted");
+        let all = tools.as_array().map_or(&[][..], Vec::as_slice);
+        let kept = all.iter().filter(|tool| tool["status"] != "interrupted");
         assert_eq!(kept.count(), 2);
         assert!(
             tools.to_string().contains("{\"content\":\"kept\",\"id\":\"tool_echo\","),
