@@ -8,13 +8,12 @@
     clippy::print_stdout,
     clippy::expect_used,
     clippy::disallowed_methods,
-    reason = "a benchmark prints, and its sessions are threads"
+    reason = "a benchmark prints, and its sessions are tasks of its own"
 )]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use checkrein::ids::SessionId;
@@ -25,6 +24,7 @@ use checkrein::store::{
 };
 use checkrein::{Compilation, Host, ProfileSettings};
 use rusqlite::{Connection, params};
+use tokio::sync::oneshot;
 
 /// An event of ordinary size.
 const BODY: &str = r#"{"event":"tool-ended","call":"c-17","tool":"files.read","outcome":"ok","bytes":1834,"text":"fn main() { println!(\"hello\"); }"}"#;
@@ -51,7 +51,7 @@ fn main() {
     line("directly, one commit per event", &direct, &direct);
     for sessions in [1, 100] {
         let path = folder.join(format!("{sessions}.db"));
-        let store = Sqlite::open(&path, Retention::default()).expect("it opens");
+        let store = Arc::new(Sqlite::open(&path, Retention::default()).expect("it opens"));
         let promised = promises(&store, sessions, time);
         line(&format!("promises, {sessions} sessions, one in flight each"), &promised, &direct);
         let health = store.health();
@@ -155,9 +155,9 @@ fn say(
     session: &SessionId,
     class: Class,
     changes: Vec<Change>,
-) -> mpsc::Receiver<(Instant, Result<Recorded, StoreError>)> {
-    let (tell, told) = mpsc::channel();
-    let then = move |recorded| drop(tell.send((Instant::now(), recorded)));
+) -> oneshot::Receiver<Result<Recorded, StoreError>> {
+    let (tell, told) = oneshot::channel();
+    let then = move |recorded| drop(tell.send(recorded));
     store.write(Write { session: session.clone(), changes, class, then: Some(Box::new(then)) });
     told
 }
@@ -167,51 +167,57 @@ fn created(store: &dyn Store, session: &SessionId) {
     let created = Change::Created { agent: "assistant".to_owned(), settings };
     let told = say(store, session, Class::Promise, vec![created]);
     // A session of an earlier measurement goes on.
-    drop(told.recv().expect("it is told"));
+    drop(told.blocking_recv().expect("it is told"));
 }
 
 /// Each session promises one event after the other.
-fn promises(store: &Sqlite, sessions: usize, time: Duration) -> Measured {
+fn promises(store: &Arc<Sqlite>, sessions: usize, time: Duration) -> Measured {
     in_flight(store, sessions, time, Class::Promise, 1)
 }
 
 /// Each session goes on while up to a hundred of its events are on their way.
-fn streams(store: &Sqlite, sessions: usize, time: Duration) -> Measured {
+fn streams(store: &Arc<Sqlite>, sessions: usize, time: Duration) -> Measured {
     in_flight(store, sessions, time, Class::Owed, 100)
 }
 
+/// Sessions are tasks, as they are in a host.
 fn in_flight(
-    store: &Sqlite,
+    store: &Arc<Sqlite>,
     sessions: usize,
     time: Duration,
     class: Class,
     most: usize,
 ) -> Measured {
     for session in 0..sessions {
-        created(store, &name(session));
+        created(&**store, &name(session));
     }
+    let control = tokio::runtime::Runtime::new().expect("a runtime");
     let begun = Instant::now();
-    let waits = thread::scope(|scope| {
-        let one = |session: usize| {
-            let (name, run) = (name(session), Arc::from("w1-1"));
+    let one = |session: usize| {
+        let (store, name, run) = (Arc::clone(store), name(session), Arc::from("w1-1"));
+        async move {
             let mut waits = Vec::new();
             let mut flying = std::collections::VecDeque::new();
             while begun.elapsed() < time || !flying.is_empty() {
                 while begun.elapsed() < time && flying.len() < most {
                     let at = Instant::now();
-                    flying.push_back((at, say(store, &name, class, vec![event(&run)])));
+                    flying.push_back((at, say(&*store, &name, class, vec![event(&run)])));
                 }
                 if let Some((at, told)) = flying.pop_front() {
-                    let (when, recorded) = told.recv().expect("it is told");
-                    recorded.expect("it is recorded");
-                    waits.push(when - at);
+                    told.await.expect("it is told").expect("it is recorded");
+                    waits.push(at.elapsed());
                 }
             }
             waits
-        };
-        let threads: Vec<_> =
-            (0..sessions).map(|session| scope.spawn(move || one(session))).collect();
-        threads.into_iter().flat_map(|thread| thread.join().expect("it ends")).collect()
+        }
+    };
+    let waits = control.block_on(async {
+        let tasks: Vec<_> = (0..sessions).map(|session| tokio::spawn(one(session))).collect();
+        let mut waits = Vec::new();
+        for task in tasks {
+            waits.extend(task.await.expect("it ends"));
+        }
+        waits
     });
     Measured::of(waits, begun.elapsed())
 }
@@ -248,7 +254,7 @@ fn opening(path: &Path, sessions: usize, messages: usize) {
         told.push(say(&store, &name(session), Class::Owed, changes));
     }
     for told in told {
-        told.recv().expect("it is told").1.expect("it is recorded");
+        told.blocking_recv().expect("it is told").expect("it is recorded");
     }
     close(&store);
     drop(store);

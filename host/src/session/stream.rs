@@ -222,7 +222,7 @@ impl Stream {
         first: Option<First>,
     ) {
         let shared = Arc::clone(&self.shared);
-        let bytes: usize = changes.iter().map(weight).sum();
+        let bytes: usize = changes.iter().map(Change::weight).sum();
         shared.waiting.fetch_add(bytes, Ordering::Relaxed);
         let then = move |recorded: Result<Recorded, StoreError>| {
             shared.waiting.fetch_sub(bytes, Ordering::Relaxed);
@@ -290,30 +290,6 @@ fn lost(run: &Arc<str>, left_out: &mut u64) -> Option<Arc<Draft>> {
 fn event(draft: &Arc<Draft>) -> Change {
     let body = Body::Later(Arc::clone(draft) as _);
     Change::Event { run: Arc::clone(draft.run()), body }
-}
-
-/// About how much of memory a change takes.
-fn weight(change: &Change) -> usize {
-    size_of::<Change>()
-        + match change {
-            Change::Event { body, .. }
-            | Change::Message { body }
-            | Change::Created { settings: body, .. }
-            | Change::RunBegan { body, .. }
-            | Change::Kept { body, .. }
-            | Change::UnitAccepted { body, .. }
-            | Change::ChildEnded { body, .. }
-            | Change::UnitEnded { body, .. } => body.weight(),
-            Change::Memory { key, value } => key.len() + value.as_ref().map_or(0, Vec::len),
-            Change::Deleted
-            | Change::GoesOn { .. }
-            | Change::At { .. }
-            | Change::TurnBegan { .. }
-            | Change::TurnEnded { .. }
-            | Change::RunEnded { .. }
-            | Change::UnitWithdrawn { .. }
-            | Change::UnitAcknowledged { .. } => 0,
-        }
 }
 
 fn lock(log: &Mutex<Log>) -> MutexGuard<'_, Log> {

@@ -178,6 +178,55 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// About how many bytes of memory it takes.
+    pub fn weight(&self) -> usize {
+        let said = match self {
+            Change::Created { settings: body, .. }
+            | Change::Event { body, .. }
+            | Change::Message { body }
+            | Change::RunBegan { body, .. }
+            | Change::Kept { body, .. }
+            | Change::UnitAccepted { body, .. }
+            | Change::ChildEnded { body, .. }
+            | Change::UnitEnded { body, .. } => body.weight(),
+            Change::Memory { key, value } => key.len() + value.as_ref().map_or(0, Vec::len),
+            Change::GoesOn { .. }
+            | Change::At { .. }
+            | Change::Deleted
+            | Change::TurnBegan { .. }
+            | Change::TurnEnded { .. }
+            | Change::RunEnded { .. }
+            | Change::UnitWithdrawn { .. }
+            | Change::UnitAcknowledged { .. } => 0,
+        };
+        size_of::<Change>() + said
+    }
+
+    /// Puts its body into words, if it has one, so that it is done once however often the change is tried.
+    pub(super) fn put_into_words(&mut self) {
+        match self {
+            Change::Created { settings: body, .. }
+            | Change::Event { body, .. }
+            | Change::Message { body }
+            | Change::RunBegan { body, .. }
+            | Change::Kept { body, .. }
+            | Change::UnitAccepted { body, .. }
+            | Change::ChildEnded { body, .. }
+            | Change::UnitEnded { body, .. } => *body = Body::Text(body.text()),
+            Change::Memory { .. }
+            | Change::GoesOn { .. }
+            | Change::At { .. }
+            | Change::Deleted
+            | Change::TurnBegan { .. }
+            | Change::TurnEnded { .. }
+            | Change::RunEnded { .. }
+            | Change::UnitWithdrawn { .. }
+            | Change::UnitAcknowledged { .. } => {}
+        }
+    }
+}
+
 /// What becomes of a write that the database does not take now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {

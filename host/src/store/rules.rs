@@ -17,6 +17,8 @@ pub(super) struct Head {
     pub(super) running: Option<Running>,
     pub(super) first_seq: u64,
     pub(super) last_seq: u64,
+    /// Where a store has its newest event, if it finds the others from there. 0 before the first.
+    pub(super) newest: u64,
     pub(super) event_bytes: u64,
     pub(super) first_message: u64,
     pub(super) last_message: u64,
@@ -42,6 +44,7 @@ impl Head {
             running: None,
             first_seq: 1,
             last_seq: 0,
+            newest: 0,
             event_bytes: 0,
             first_message: 1,
             last_message: 0,
@@ -52,6 +55,12 @@ impl Head {
             units_read: 0,
             runs_open: 0,
         }
+    }
+
+    /// Whether only events have come or gone since then.
+    pub(super) fn differs_in_events(&self, before: &Head) -> bool {
+        let Head { first_seq, last_seq, newest, event_bytes, .. } = *self;
+        *self == Head { first_seq, last_seq, newest, event_bytes, ..before.clone() }
     }
 
     /// Events that are kept.

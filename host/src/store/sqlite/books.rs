@@ -71,6 +71,11 @@ impl Books {
         self.counters = None;
     }
 
+    /// Where a session stands in what is committed, if that is remembered.
+    pub(super) fn committed(&self, id: &SessionId) -> Option<&Head> {
+        self.heads.get(id)
+    }
+
     /// What is known of a session: from the draft, from memory, or from the database.
     pub(super) fn known(
         &self,

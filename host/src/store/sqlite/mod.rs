@@ -18,6 +18,7 @@
 
 mod books;
 mod fault;
+mod journal;
 mod look;
 mod open;
 mod queue;

@@ -99,7 +99,7 @@ impl Queue {
 
     /// Queues a write. Gives it back when the store is closed.
     pub(super) fn push(&self, write: Write) -> Result<(), Queued> {
-        let bytes = 64 + write.changes.iter().map(weight).sum::<u64>();
+        let bytes = 64 + write.changes.iter().map(Change::weight).sum::<usize>() as u64;
         let queued = Queued { write, bytes };
         let mut state = self.state();
         if state.closing {
@@ -269,28 +269,4 @@ impl State {
         }
         batch
     }
-}
-
-/// About how many bytes a change takes.
-fn weight(change: &Change) -> u64 {
-    let body = match change {
-        Change::Created { settings: body, .. }
-        | Change::Event { body, .. }
-        | Change::Message { body }
-        | Change::RunBegan { body, .. }
-        | Change::Kept { body, .. }
-        | Change::UnitAccepted { body, .. }
-        | Change::ChildEnded { body, .. }
-        | Change::UnitEnded { body, .. } => body.weight(),
-        Change::Memory { key, value } => key.len() + value.as_ref().map_or(0, Vec::len),
-        Change::GoesOn { .. }
-        | Change::At { .. }
-        | Change::Deleted
-        | Change::TurnBegan { .. }
-        | Change::TurnEnded { .. }
-        | Change::RunEnded { .. }
-        | Change::UnitWithdrawn { .. }
-        | Change::UnitAcknowledged { .. } => 0,
-    };
-    64 + body as u64
 }

@@ -10,11 +10,10 @@ use futures::channel::oneshot;
 use rusqlite::{Connection, OptionalExtension as _, Params, Row, Transaction, params};
 
 use super::fault::{count, fault, int};
+use super::journal::Journal;
 use super::tables::{ACKNOWLEDGED, HEAD, head, state};
 use crate::ids::SessionId;
-use crate::store::{
-    EventPage, EventRow, MessageRow, Read, SessionRow, StoreError, UnitRow, UnitState,
-};
+use crate::store::{EventPage, MessageRow, Read, SessionRow, StoreError, UnitRow, UnitState};
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
@@ -133,13 +132,13 @@ fn key(database: &Connection, id: &SessionId) -> Result<i64, StoreError> {
 
 fn session_row(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
     let head = head(row)?;
-    let (messages, name) = (head.messages(), row.get::<_, String>(15)?);
+    let (messages, name) = (head.messages(), row.get::<_, String>(16)?);
     Ok(SessionRow {
         id: SessionId::new(name),
-        agent: row.get(16)?,
-        settings: row.get::<_, String>(17)?.into(),
-        created_ms: count(row.get(18)?),
-        updated_ms: count(row.get(19)?),
+        agent: row.get(17)?,
+        settings: row.get::<_, String>(18)?.into(),
+        created_ms: count(row.get(19)?),
+        updated_ms: count(row.get(20)?),
         generation: head.generation,
         running: head.running,
         first_seq: head.first_seq,
@@ -191,32 +190,7 @@ pub(super) fn events(
     limit: usize,
     bytes: usize,
 ) -> Result<EventPage, StoreError> {
-    let key = key(database, id)?;
-    let read = || {
-        let first = "SELECT first_seq FROM session WHERE key = ?1";
-        let first =
-            database.prepare_cached(first)?.query_row([key], |row| row.get(0).map(count))?;
-        let mut sql = database.prepare_cached(
-            "SELECT seq, at_ms, run, body FROM event WHERE session = ?1 AND seq > ?2 \
-             ORDER BY seq LIMIT ?3",
-        )?;
-        let mut found = sql.query(params![key, int(after), limited(limit)])?;
-        let mut page = EventPage { first, events: Vec::new() };
-        let mut room = bytes;
-        while let Some(row) = found.next()? {
-            let body = row.get_ref(3)?.as_str()?;
-            let left = room.checked_sub(body.len());
-            if left.is_none() && !page.events.is_empty() {
-                break;
-            }
-            room = left.unwrap_or(0);
-            let run = row.get_ref(2)?.as_str()?;
-            let (seq, at_ms) = (count(row.get(0)?), count(row.get(1)?));
-            page.events.push(EventRow { seq, at_ms, run: run.into(), body: body.into() });
-        }
-        Ok(page)
-    };
-    read().map_err(fault)
+    Journal::find(database, key(database, id)?)?.page(after, limit, bytes)
 }
 
 pub(super) fn messages(

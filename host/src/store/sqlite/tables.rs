@@ -1,11 +1,12 @@
 //! The statements of the writer.
 
-use rusqlite::{Connection, OptionalExtension as _, Params, Row, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension as _, Params, Row, params};
 
 use super::fault::{count, fault, int};
+use super::journal::Append;
 use crate::ids::SessionId;
 use crate::store::rules::{Facts, Head, Known, Step};
-use crate::store::{Body, MOST_KEPT, Running, Start, StoreError, UnitState};
+use crate::store::{MOST_KEPT, Running, Start, StoreError, UnitState};
 
 /// What is counted for the whole database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub(super) struct Tables<'c>(pub(super) &'c Connection);
 
 /// The columns that a [`Head`] is made of, in the order of [`head`].
 pub(super) const HEAD: &str = "key, generation, run, brings, first_seq, last_seq, event_bytes, first_message, \
-     last_message, message_bytes, ended, units_open, units_unread, units_read, runs_open";
+     last_message, message_bytes, ended, units_open, units_unread, units_read, runs_open, newest";
 
 /// A head from the first columns of a row.
 pub(super) fn head(row: &Row<'_>) -> rusqlite::Result<Head> {
@@ -45,6 +46,7 @@ pub(super) fn head(row: &Row<'_>) -> rusqlite::Result<Head> {
         units_unread: number(12)?,
         units_read: number(13)?,
         runs_open: number(14)?,
+        newest: number(15)?,
     })
 }
 
@@ -93,6 +95,16 @@ impl Tables<'_> {
         Ok((pages * page, pages.saturating_sub(free) * page))
     }
 
+    /// Brings pages home from the write-ahead log, or none of them with `NOOP`. Says how many are left in it.
+    pub(super) fn checkpoint(&self, how: &str) -> Result<u64, StoreError> {
+        let sql = format!("PRAGMA wal_checkpoint({how})");
+        let left = self.one(&sql, [], |row| {
+            let (there, home) = (row.get::<_, i64>(1)?, row.get::<_, i64>(2)?);
+            Ok(count(there).saturating_sub(count(home)))
+        })?;
+        Ok(left.unwrap_or(0))
+    }
+
     pub(super) fn counters(&self) -> Result<Counters, StoreError> {
         let counter = |name: &str| {
             let sql = "SELECT value FROM counter WHERE name = ?1";
@@ -132,7 +144,7 @@ impl Tables<'_> {
     pub(super) fn known(&self, id: &SessionId, key: u64) -> Result<Known, StoreError> {
         let sql = format!("SELECT {HEAD}, deleted FROM session WHERE name = ?1");
         let found =
-            self.one(&sql, [id.as_str()], |row| Ok((head(row)?, row.get::<_, i64>(15)?)))?;
+            self.one(&sql, [id.as_str()], |row| Ok((head(row)?, row.get::<_, i64>(16)?)))?;
         Ok(match found {
             Some((head, 0)) => Known::Here(head),
             Some(_) => Known::Gone,
@@ -146,7 +158,8 @@ impl Tables<'_> {
         let sql = "UPDATE session SET generation = ?2, run = ?3, brings = ?4, first_seq = ?5, \
                    last_seq = ?6, event_bytes = ?7, first_message = ?8, last_message = ?9, \
                    message_bytes = ?10, ended = ?11, units_open = ?12, units_unread = ?13, \
-                   units_read = ?14, runs_open = ?15, updated_ms = ifnull(?16, updated_ms) \
+                   units_read = ?14, runs_open = ?15, newest = ?16, \
+                   updated_ms = ifnull(?17, updated_ms) \
                    WHERE key = ?1";
         let changed = self.run(
             sql,
@@ -166,14 +179,19 @@ impl Tables<'_> {
                 int(head.units_unread),
                 int(head.units_read),
                 int(head.runs_open),
+                int(head.newest),
                 updated_ms.map(int),
             ],
         )?;
-        if changed == 1 {
-            Ok(())
-        } else {
-            Err(StoreError::Corrupt(format!("the row of session {} is not there", head.key)))
-        }
+        there(head, changed)
+    }
+
+    /// Says what writes where a session stands in whose events alone something has changed. Most writes are of that
+    /// kind: it writes less, no index has to be looked at, and it is looked up once for a batch.
+    pub(super) fn stands_in_events(&self) -> Result<CachedStatement<'_>, StoreError> {
+        let sql = "UPDATE session SET first_seq = ?2, last_seq = ?3, newest = ?4, event_bytes = ?5, \
+                   updated_ms = ?6 WHERE key = ?1";
+        self.0.prepare_cached(sql).map_err(fault)
     }
 
     /// Carries out one step, and counts its bytes.
@@ -183,6 +201,7 @@ impl Tables<'_> {
         head: &mut Head,
         step: &Step<'_>,
         at_ms: u64,
+        journal: &mut Append<'_>,
     ) -> Result<(), StoreError> {
         let key = int(head.key);
         match step {
@@ -204,16 +223,11 @@ impl Tables<'_> {
                 *head = Head {
                     first_seq: head.last_seq + 1,
                     last_seq: head.last_seq,
+                    newest: head.newest,
                     ..Head::new(head.key)
                 };
             }
-            Step::Event { seq, run, body } => {
-                let body = body.text();
-                head.event_bytes += body.len() as u64;
-                let sql = "INSERT INTO event (session, seq, at_ms, run, body) \
-                           VALUES (?1, ?2, ?3, ?4, ?5)";
-                self.run(sql, params![key, int(*seq), int(at_ms), &***run, &*body])?;
-            }
+            Step::Event { seq, run, body } => journal.event(head, *seq, at_ms, run, body)?,
             Step::Message { number, body } => {
                 let body = body.text();
                 head.message_bytes += body.len() as u64;
@@ -305,6 +319,30 @@ impl Tables<'_> {
     }
 }
 
+/// Writes where a session stands that differs in its events alone.
+pub(super) fn write_events(
+    sql: &mut CachedStatement<'_>,
+    head: &Head,
+    updated_ms: u64,
+) -> Result<(), StoreError> {
+    let row = params![
+        int(head.key),
+        int(head.first_seq),
+        int(head.last_seq),
+        int(head.newest),
+        int(head.event_bytes),
+        int(updated_ms),
+    ];
+    there(head, sql.execute(row).map_err(fault)?)
+}
+
+fn there(head: &Head, changed: usize) -> Result<(), StoreError> {
+    if changed == 1 {
+        return Ok(());
+    }
+    Err(StoreError::Corrupt(format!("the row of session {} is not there", head.key)))
+}
+
 impl Facts for Tables<'_> {
     fn unit(&mut self, unit: u64) -> Result<Option<(u64, UnitState)>, StoreError> {
         let sql = "SELECT session, state FROM unit WHERE unit = ?1";
@@ -314,12 +352,5 @@ impl Facts for Tables<'_> {
     fn open_run(&mut self, key: u64, run: &str) -> Result<bool, StoreError> {
         let sql = "SELECT 1 FROM open_run WHERE session = ?1 AND run = ?2";
         Ok(self.one(sql, params![int(key), run], |_| Ok(()))?.is_some())
-    }
-}
-
-/// Puts a body into words, so that it is done once however often its write is tried.
-pub(super) fn worded(body: &mut Body) {
-    if let Body::Later(_) = body {
-        *body = Body::Text(body.text());
     }
 }

@@ -118,7 +118,7 @@ impl Slack {
     ) -> Result<bool, StoreError> {
         let over = Over::of(head, keep, self);
         if over.events {
-            trim_events(tables, head, keep)?;
+            trim_events(tables, head, keep, self)?;
         }
         if over.messages {
             trim_messages(tables, head, keep)?;
@@ -141,19 +141,19 @@ fn sizes(tables: &Tables<'_>, sql: &str, key: u64) -> Result<Vec<(u64, u64)>, St
     read().map_err(fault)
 }
 
-fn trim_events(tables: &Tables<'_>, head: &mut Head, keep: &Retention) -> Result<(), StoreError> {
-    let sql = "SELECT seq, octet_length(body) FROM event WHERE session = ?1 ORDER BY seq LIMIT ?2";
-    let mut dropped = 0;
-    for (seq, bytes) in sizes(tables, sql, head.key)? {
-        if !Over::of(head, keep, Slack::None).events || dropped > BYTES {
-            break;
-        }
-        head.first_seq = seq + 1;
-        head.event_bytes = head.event_bytes.saturating_sub(bytes);
-        dropped += bytes;
+/// Events go in lots from one mark to the next. In the midst of writes no more of them go than have to: what is left over
+/// the bounds goes when there is time.
+fn trim_events(
+    tables: &Tables<'_>,
+    head: &mut Head,
+    keep: &Retention,
+    slack: Slack,
+) -> Result<(), StoreError> {
+    let (first, mut dropped) = (head.first_seq, 0);
+    while Over::of(head, keep, slack).events && head.first_seq - first < ROWS && dropped <= BYTES {
+        dropped += tables.drop_oldest(head, |head| Over::of(head, keep, Slack::None).events)?;
     }
-    let sql = "DELETE FROM event WHERE session = ?1 AND seq < ?2";
-    tables.run(sql, params![int(head.key), int(head.first_seq)]).map(drop)
+    Ok(())
 }
 
 fn trim_messages(tables: &Tables<'_>, head: &mut Head, keep: &Retention) -> Result<(), StoreError> {
@@ -192,8 +192,8 @@ fn sweep(tables: &Tables<'_>) -> Result<bool, StoreError> {
     let next = "SELECT key FROM session WHERE deleted = 1 LIMIT 1";
     let Some(key) = tables.one(next, [], |row| row.get::<_, i64>(0))? else { return Ok(false) };
     let pieces = [
-        "DELETE FROM event WHERE session = ?1 AND seq IN \
-         (SELECT seq FROM event WHERE session = ?1 ORDER BY seq LIMIT ?2)",
+        "DELETE FROM mark WHERE session = ?1 AND seq IN \
+         (SELECT seq FROM mark WHERE session = ?1 ORDER BY seq LIMIT ?2)",
         "DELETE FROM message WHERE session = ?1 AND number IN \
          (SELECT number FROM message WHERE session = ?1 ORDER BY number LIMIT ?2)",
         "DELETE FROM memory WHERE session = ?1 AND key IN \
@@ -205,6 +205,9 @@ fn sweep(tables: &Tables<'_>) -> Result<bool, StoreError> {
          JOIN child ON child.unit = unit.unit WHERE unit.session = ?1 LIMIT ?2)",
         "DELETE FROM unit WHERE unit IN (SELECT unit FROM unit WHERE session = ?1 LIMIT ?2)",
     ];
+    if tables.drop_newest(key, ROWS / 4)? {
+        return Ok(true);
+    }
     for piece in pieces {
         if tables.run(piece, params![key, int(ROWS / 4)])? > 0 {
             return Ok(true);
@@ -308,7 +311,6 @@ impl Writer {
         let more = Slack::None.trim(&tables, &mut head, &self.retention)?;
         tables.stands(&head, None)?;
         transaction.commit().map_err(fault)?;
-        self.pages += 64;
         draft.heads.insert(id.clone(), Standing::Here(head, true));
         self.books.commit(draft);
         Ok(more)
@@ -338,9 +340,7 @@ impl Writer {
 
     /// Makes the write-ahead log as short as it can be.
     fn shorten(&self) {
-        let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
-        let done = self.connection.query_row(sql, [], |row| row.get::<_, i64>(0));
-        if let Err(error) = done {
+        if let Err(error) = Tables(&self.connection).checkpoint("TRUNCATE") {
             tracing::debug!(%error, "the write-ahead log stays as long as it is");
         }
     }

@@ -9,9 +9,10 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use super::books::{Books, Draft, Standing};
 use super::fault::{Faults, Point, fault};
+use super::journal::Append;
 use super::queue::{Else, Next, Queue, Queued, Waiter};
 use super::reads::Reads;
-use super::tables::{Tables, worded};
+use super::tables::{Tables, write_events};
 use super::tidy::{Chores, Slack};
 use crate::store::memory::now_ms;
 use crate::store::rules::{Bounds, Step, number_after, of_the_write, plan};
@@ -21,9 +22,9 @@ use crate::store::{Change, Recorded, Retention, StoreError};
 const BACKOFF: Duration = Duration::from_millis(100);
 const BACKOFF_MOST: Duration = Duration::from_secs(2);
 
-/// Pages in the write-ahead log, about, from which they are brought home when nobody writes, and in any case.
+/// Pages in the write-ahead log from which they are brought home when nobody writes, and in any case.
 const CHECKPOINT: u64 = 1_000;
-const CHECKPOINT_NOW: u64 = 16_000;
+const CHECKPOINT_NOW: u64 = 4_000;
 
 /// The writer's own.
 pub(super) struct Writer {
@@ -37,7 +38,7 @@ pub(super) struct Writer {
     pub(super) chores: Chores,
     /// Bytes that are in use, as of the last commit.
     pub(super) used: u64,
-    /// About how many pages wait in the write-ahead log.
+    /// Pages that wait in the write-ahead log.
     pub(super) pages: u64,
     pub(super) failing: Option<Failure>,
 }
@@ -168,6 +169,7 @@ impl Writer {
             .map_err(|error| whole(fault(error)))?;
         let tables = Tables(&transaction);
         let mut draft = self.books.draft(&tables).map_err(whole)?;
+        let mut journal = Append::new(tables).map_err(whole)?;
         let mut outcomes = Vec::with_capacity(batch.len());
         let at_ms = now_ms();
         for (index, queued) in batch.iter().enumerate() {
@@ -193,7 +195,7 @@ impl Writer {
             let mut happened_ms = at_ms;
             for step in &planned.steps {
                 self.faults.at(Point::Step, &transaction).map_err(here)?;
-                tables.carry_out(id, &mut head, step, happened_ms).map_err(here)?;
+                tables.carry_out(id, &mut head, step, happened_ms, &mut journal).map_err(here)?;
                 match step {
                     Step::Create { .. } => draft.counters.created(head.key, id),
                     Step::AddUnit { unit, .. } => draft.counters.added(*unit),
@@ -222,11 +224,17 @@ impl Writer {
             draft.heads.insert(id.clone(), standing);
         }
         self.faults.at(Point::Heads, &transaction).map_err(whole)?;
+        let mut in_events = tables.stands_in_events().map_err(whole)?;
         for (id, standing) in &mut draft.heads {
             match standing {
                 Standing::Here(head, true) => {
                     let more = Slack::Some.trim(&tables, head, &self.retention).map_err(whole)?;
-                    tables.stands(head, Some(at_ms)).map_err(whole)?;
+                    match self.books.committed(id) {
+                        Some(before) if head.differs_in_events(before) => {
+                            write_events(&mut in_events, head, at_ms).map_err(whole)?;
+                        }
+                        _ => tables.stands(head, Some(at_ms)).map_err(whole)?,
+                    }
                     self.chores.look_at(id, head, &self.retention, more);
                 }
                 Standing::Here(_, false) => {}
@@ -239,15 +247,17 @@ impl Writer {
             tables.touch().map_err(whole)?;
         }
         self.faults.at(Point::Commit, &transaction).map_err(whole)?;
+        drop((journal, in_events));
         transaction.commit().map_err(|error| whole(fault(error)))?;
-        let bytes: u64 = batch.iter().map(|queued| queued.bytes).sum();
-        self.pages += 4 + 2 * draft.heads.len() as u64 + bytes / 4_096;
         Ok((outcomes, draft))
     }
 
     /// Looks how large the database is now, and says so.
     pub(super) fn measure(&mut self, commits: u64, written: u64) {
-        let bytes = Tables(&self.connection).bytes();
+        let tables = Tables(&self.connection);
+        let (bytes, pages) = (tables.bytes(), tables.checkpoint("NOOP"));
+        // What cannot be told now is told after the next commit.
+        self.pages = pages.unwrap_or(self.pages);
         self.queue.set_health(|health| {
             health.commits += commits;
             health.writes += written;
@@ -284,9 +294,7 @@ impl Writer {
     /// Brings pages home from the write-ahead log. What fails here is tried again later, and loses nothing.
     pub(super) fn checkpoint(&mut self) {
         self.pages = 0;
-        let sql = "PRAGMA wal_checkpoint(PASSIVE)";
-        let done = self.connection.query_row(sql, [], |row| row.get::<_, i64>(0));
-        if let Err(error) = done {
+        if let Err(error) = Tables(&self.connection).checkpoint("PASSIVE") {
             tracing::debug!(%error, "the write-ahead log stays");
         }
     }
@@ -297,10 +305,7 @@ impl Writer {
         for reader in self.readers.drain(..) {
             drop(reader.join());
         }
-        let done = self
-            .connection
-            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
-        if let Err(error) = done {
+        if let Err(error) = Tables(&self.connection).checkpoint("TRUNCATE") {
             tracing::warn!(%error, "the write-ahead log stays beside the database");
         }
         if let Err((_, error)) = self.connection.close() {
@@ -334,28 +339,7 @@ fn tell(refused: Vec<Queued>, error: &StoreError) {
 
 /// Puts all bodies into words before the transaction begins. Whose words panic is refused.
 fn put_into_words(changes: &mut [Change]) -> Result<(), StoreError> {
-    let said = catch_unwind(AssertUnwindSafe(|| {
-        for change in changes {
-            match change {
-                Change::Created { settings: body, .. }
-                | Change::Event { body, .. }
-                | Change::Message { body }
-                | Change::RunBegan { body, .. }
-                | Change::Kept { body, .. }
-                | Change::UnitAccepted { body, .. }
-                | Change::ChildEnded { body, .. }
-                | Change::UnitEnded { body, .. } => worded(body),
-                Change::GoesOn { .. }
-                | Change::At { .. }
-                | Change::Deleted
-                | Change::Memory { .. }
-                | Change::TurnBegan { .. }
-                | Change::TurnEnded { .. }
-                | Change::RunEnded { .. }
-                | Change::UnitWithdrawn { .. }
-                | Change::UnitAcknowledged { .. } => {}
-            }
-        }
-    }));
+    let said =
+        catch_unwind(AssertUnwindSafe(|| changes.iter_mut().for_each(Change::put_into_words)));
     said.map_err(|_panic| StoreError::Invalid("it could not be put into words".to_owned()))
 }

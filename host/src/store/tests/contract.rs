@@ -111,6 +111,7 @@ contract!(
     sessions_are_listed_in_the_order_of_their_creation,
     unfinished_sessions_are_found,
     old_events_go_and_numbers_stay,
+    events_of_many_sessions_are_read_from_any_place,
     many_bytes_of_events_go_too,
     the_newest_event_stays_however_large_it_is,
     a_long_conversation_refuses_turns,
@@ -553,6 +554,53 @@ fn old_events_go_and_numbers_stay<B: Bed>() {
     assert_eq!((page.first, page.events.len(), page.events[0].seq), (91, 10, 91));
     bed.reopen();
     assert_eq!(promise(bed.store(), "s1", vec![event("n")]).expect("it is").seq, 101);
+}
+
+/// Sessions that say something in turn, each at a pace of its own, with more events than are marked or kept.
+fn events_of_many_sessions_are_read_from_any_place<B: Bed>() {
+    let mut bed = B::new(Retention { events_per_session: 300, ..Retention::default() });
+    let names = ["s1", "s2", "s3", "s4"];
+    for name in names {
+        promise(bed.store(), name, vec![created()]).expect("it is");
+    }
+    let mut said = [0_u64; 4];
+    for round in 0..500_usize {
+        for (place, name) in names.iter().enumerate().filter(|(place, _)| round % (place + 1) == 0)
+        {
+            let mut changes = Vec::new();
+            for _ in 0..=round % 2 {
+                said[place] += 1;
+                changes.push(event(&format!("{name}:{}", said[place])));
+            }
+            drop(queue(bed.store(), name, Class::Owed, changes));
+        }
+    }
+    let look = |bed: &B, place: usize| {
+        let (name, last) = (names[place], said[place]);
+        let first = row(bed.store(), name).first_seq;
+        for after in (0..=last).step_by(13).chain([first - 1, first, 63, 64, 65, last - 1]) {
+            for limit in [1, 7, 64, 1_000] {
+                let page = block_on(bed.store().events(&id(name), after, limit, 99_999));
+                let page = page.expect("a page");
+                let expected: Vec<String> = (first.max(after + 1)..=last)
+                    .take(limit)
+                    .map(|seq| format!("{name}:{seq}"))
+                    .collect();
+                assert_eq!((page.first, bodies(&page.events)), (first, expected), "{after}");
+            }
+        }
+    };
+    bed.reopen();
+    (0..4).for_each(|place| look(&bed, place));
+    block_on(bed.store().compact()).expect("it compacts");
+    assert_eq!(row(bed.store(), "s1").first_seq, said[0] - 299);
+    (0..4).for_each(|place| look(&bed, place));
+    promise(bed.store(), "s3", vec![Change::Deleted]).expect("it goes");
+    promise(bed.store(), "s5", vec![created(), event("meanwhile")]).expect("it is");
+    block_on(bed.store().compact()).expect("it compacts");
+    promise(bed.store(), "s5", vec![event("afterwards")]).expect("it is");
+    [0, 1, 3].into_iter().for_each(|place| look(&bed, place));
+    assert_eq!(bodies(&all_events(bed.store(), "s5", 9)), ["meanwhile", "afterwards"]);
 }
 
 fn many_bytes_of_events_go_too<B: Bed>() {

@@ -295,12 +295,32 @@ fn what_somebody_else_wrote_is_seen() {
     let other = Connection::open(bed.path()).expect("it opens");
     other
         .execute_batch(
-            "BEGIN IMMEDIATE; INSERT INTO event VALUES (1, 2, 0, 'run', 'owed-2'); \
-             UPDATE session SET last_seq = 2 WHERE key = 1; COMMIT",
+            "BEGIN IMMEDIATE; INSERT INTO journal VALUES (2, 1, 2, 1, 0, 'run', 'owed-2'); \
+             UPDATE session SET last_seq = 2, newest = 2 WHERE key = 1; COMMIT",
         )
         .expect("it writes");
     drop(other);
     owed_and_nothing_else(&bed.store);
+}
+
+/// An event that is not where the next one says it is: no page goes round it.
+#[test]
+fn a_gap_in_the_events_of_a_session_is_said() {
+    let bed = Bed::new();
+    for session in ["s1", "s2"] {
+        drop(promise(&bed.store, session, vec![created()]));
+        promise(&bed.store, session, (1..=100).map(|n| event(&n.to_string())).collect())
+            .expect("it is");
+    }
+    let other = Connection::open(bed.path()).expect("it opens");
+    other.execute("DELETE FROM journal WHERE session = 1 AND seq = 30", []).expect("it writes");
+    let gap = block_on(bed.store.events(&id("s1"), 10, 9, 999)).expect_err("it is not there");
+    assert!(matches!(&gap, StoreError::Corrupt(said) if said.contains("event 30")), "{gap}");
+    assert_eq!(
+        block_on(bed.store.events(&id("s1"), 64, 99, 999)).expect("a page").events.len(),
+        36
+    );
+    assert_eq!(all_events(&bed.store, "s2", 99).len(), 100);
 }
 
 #[test]
@@ -404,7 +424,7 @@ fn what_cannot_be_put_into_words_is_refused_alone() {
 fn what_the_database_does_not_take_is_refused_alone() {
     let bed = Bed::new();
     bed.says(
-        "CREATE TEMP TRIGGER refuses BEFORE INSERT ON main.event WHEN new.body = 'refused' \
+        "CREATE TEMP TRIGGER refuses BEFORE INSERT ON main.journal WHEN new.body = 'refused' \
          BEGIN SELECT RAISE(ABORT, 'not this one'); END",
     );
     let pending = bed.together(

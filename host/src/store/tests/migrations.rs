@@ -12,7 +12,7 @@ use crate::store::sqlite::STEPS;
 use crate::store::{Retention, Sqlite, Start, Store, StoreError, UnitState};
 
 /// A database of each version, as SQL. All of them say the same.
-const FIXTURES: &[&str] = &[include_str!("schema/1.sql")];
+const FIXTURES: &[&str] = &[include_str!("schema/1.sql"), include_str!("schema/2.sql")];
 
 fn made_of(sql: &str, path: &Path) {
     let database = Connection::open(path).expect("it opens");
@@ -62,6 +62,42 @@ fn a_database_of_every_earlier_version_is_opened() {
         let again = promise(&store, "s2", vec![super::talk::created()]);
         assert_eq!(again, Err(StoreError::Exists("s2".to_owned())));
     }
+}
+
+/// What a database of the first version says is all there in one of the second, whatever number it is asked for.
+#[test]
+fn events_of_the_first_version_go_on() {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("store.db");
+    let sql = format!(
+        "{}; PRAGMA user_version = 1; PRAGMA application_id = 1667986030;
+         INSERT INTO session (key, name, agent, settings, created_ms, updated_ms, first_seq, last_seq, event_bytes)
+         VALUES (1, 'long', 'agent', '', 1, 1, 60, 300, 241), (2, 'none', 'agent', '', 1, 1, 1, 0, 0),
+                (3, 'short', 'agent', '', 1, 1, 64, 64, 1), (4, 'gone', '', '', 1, 1, 9, 8, 0);
+         UPDATE session SET deleted = 1 WHERE key = 4;
+         WITH RECURSIVE counted(n) AS (SELECT 60 UNION ALL SELECT n + 1 FROM counted WHERE n < 300)
+         INSERT INTO event SELECT 1, n, n, 'w1', 'x' FROM counted;
+         INSERT INTO event VALUES (3, 64, 1, 'w1', 'y'), (4, 7, 1, 'w1', 'z'), (4, 8, 1, 'w1', 'z');",
+        STEPS[0]
+    );
+    made_of(&sql, &path);
+    let store = Sqlite::open(&path, Retention::default()).expect("it opens");
+    for after in [0, 58, 59, 63, 64, 65, 127, 128, 250, 298] {
+        let page = block_on(store.events(&id("long"), after, 500, 9_999)).expect("a page");
+        assert_eq!(page.first, 60);
+        let numbers: Vec<u64> = page.events.iter().map(|event| event.seq).collect();
+        assert_eq!(numbers, Vec::from_iter(60.max(after + 1)..=300));
+        assert!(page.events.iter().all(|event| event.at_ms == event.seq && &*event.body == "x"));
+    }
+    assert_eq!(bodies(&all_events(&store, "short", 9)), ["y"]);
+    for (name, seq) in [("long", 301), ("none", 1), ("short", 65)] {
+        assert_eq!(promise(&store, name, vec![event("new")]).expect("it goes on").seq, seq);
+        assert_eq!(all_events(&store, name, 9).last().map(|event| event.seq), Some(seq));
+    }
+    block_on(store.compact()).expect("it compacts");
+    let left = "SELECT count(*) FROM journal WHERE session = 4";
+    let left = Connection::open(&path).and_then(|it| it.query_row(left, [], |row| row.get(0)));
+    assert_eq!(left, Ok(0), "what was deleted is swept");
 }
 
 /// A step that was released is never changed: the fixture says what it was.
