@@ -10,3 +10,4 @@ mod router;
 mod sessions;
 mod shutdown;
 mod sides;
+mod tickets;

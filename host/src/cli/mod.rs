@@ -83,6 +83,10 @@ enum Command {
     Attach(daemon::attach::Attach),
     /// Stop a session of a daemon, or any piece of work.
     Stop(daemon::stop::Stop),
+    /// Make a ticket, with which somebody who may ask for nothing else does one thing in a session of a daemon, once.
+    ///
+    /// The ticket is shown this once and kept nowhere.
+    Ticket(daemon::ticket::Ticket),
     /// Show what a session has in the background.
     Delegations(daemon::delegations::Delegations),
     /// List, show, export, import or delete sessions, of a daemon or of a home.
@@ -123,6 +127,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Schedules(schedules) => schedules.execute(),
         Command::Attach(attach) => attach.execute(cli.log),
         Command::Stop(stop) => stop.execute(),
+        Command::Ticket(ticket) => ticket.execute(),
         Command::Delegations(delegations) => delegations.execute(),
         Command::Session(session) => session.execute(),
         Command::Compact(compact) => compact.execute(),

@@ -22,7 +22,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::count::CountWriter;
 use super::lock::HomeLock;
-use super::tickets::{NoTicket, Ticket, Tickets};
+use super::tickets::Tickets;
 use crate::ids::WorkId;
 use crate::work::{Body, Cutting, Drained, Kind, NodeView, Refused, Stop, Tree, Work};
 
@@ -72,7 +72,7 @@ struct Shared<H: Held> {
     retiring: AtomicBool,
     /// Done once; whoever retires at the same time goes on when it has been done.
     unpublished: OnceLock<()>,
-    tickets: Tickets,
+    tickets: Arc<Tickets>,
     /// None once everything is released. The lock is for a look; steps that take time are behind `releasing`.
     possession: Mutex<Option<Arc<Possession<H>>>>,
     /// One retirement at a time is past its wait.
@@ -168,7 +168,7 @@ impl<H: Held> Authority<H> {
             tree,
             retiring: AtomicBool::new(false),
             unpublished: OnceLock::new(),
-            tickets: Tickets::new(Clock::now),
+            tickets: Arc::new(Tickets::new(Clock::now)),
             possession: Mutex::new(Some(Arc::new(Possession { held, count, node }))),
             releasing: Turnstile::default(),
         };
@@ -211,17 +211,8 @@ impl<H: Held> Authority<H> {
         possession.filter(|_| self.is_published()).map(|possession| Arc::clone(&possession.held))
     }
 
-    /// Makes a ticket for one purpose (P8).
-    ///
-    /// # Errors
-    ///
-    /// As [`Tickets::issue`].
-    pub fn issue_ticket(&self, purpose: &str) -> Result<Ticket, NoTicket> {
-        self.shared.tickets.issue(purpose)
-    }
-
-    /// The tickets of this profile.
-    pub fn tickets(&self) -> &Tickets {
+    /// The tickets of this profile (P8). Once it is being retired there are none, and none are made.
+    pub fn tickets(&self) -> &Arc<Tickets> {
         &self.shared.tickets
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
-/// How long a ticket is good for.
+/// How long a ticket is good for at most.
 pub const TICKET_LIFE: Duration = Duration::from_secs(30);
 
 /// How many unused tickets a profile has at one time.
@@ -45,12 +45,12 @@ impl Tickets {
         Tickets { now: Arc::new(now), state: Mutex::new(State::default()) }
     }
 
-    /// Makes a ticket for one purpose.
+    /// Makes a ticket for one purpose, that is good for so long, and for [`TICKET_LIFE`] at most.
     ///
     /// # Errors
     ///
     /// [`NoTicket`] when the profile is not served, when too many are unused, or when the system gives no random bytes.
-    pub fn issue(&self, purpose: &str) -> Result<Ticket, NoTicket> {
+    pub fn issue(&self, purpose: &str, life: Duration) -> Result<Ticket, NoTicket> {
         let mut random = [0_u8; 32];
         getrandom::fill(&mut random).map_err(|error| NoTicket::NoRandomness(error.to_string()))?;
         let ticket = Ticket(
@@ -61,12 +61,13 @@ impl Tickets {
         if state.revoked {
             return Err(NoTicket::NotServed);
         }
-        state.live.retain(|live| now < live.until);
+        state.forget(now);
         if state.live.len() >= MOST_TICKETS {
-            return Err(NoTicket::TooMany);
+            let next = state.live.iter().map(|live| live.until).min().unwrap_or(now);
+            return Err(NoTicket::TooMany { retry_after: next - now });
         }
         let (hash, purpose) = (hash(ticket.reveal()), purpose.into());
-        state.live.push(Live { hash, purpose, until: now + TICKET_LIFE });
+        state.live.push(Live { hash, purpose, until: now + life.min(TICKET_LIFE) });
         Ok(ticket)
     }
 
@@ -80,6 +81,7 @@ impl Tickets {
     pub fn redeem(&self, text: &str, purpose: &str) -> Result<(), BadTicket> {
         let (asked, now) = (hash(text), (self.now)());
         let mut state = self.lock();
+        state.forget(now);
         let mut found = u32::MAX;
         for (at, live) in (0_u32..).zip(&state.live) {
             let same: Choice = live.hash.ct_eq(&asked);
@@ -89,7 +91,7 @@ impl Tickets {
             return Err(BadTicket);
         };
         let live = state.live.swap_remove(at);
-        if now < live.until && &*live.purpose == purpose { Ok(()) } else { Err(BadTicket) }
+        if &*live.purpose == purpose { Ok(()) } else { Err(BadTicket) }
     }
 
     /// No ticket is good any more, and none will be made. Returns how many were unused; 0 when this was done before.
@@ -102,6 +104,13 @@ impl Tickets {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Forgets those that have run out.
+    fn forget(&mut self, now: Instant) {
+        self.live.retain(|live| now < live.until);
     }
 }
 
@@ -143,7 +152,10 @@ pub enum NoTicket {
     #[error(
         "{MOST_TICKETS} tickets of this profile are unused; use them, or wait until they have run out"
     )]
-    TooMany,
+    TooMany {
+        /// When the next of them runs out.
+        retry_after: Duration,
+    },
     /// The system gave no random bytes.
     #[error("the system gives no random bytes: {0}")]
     NoRandomness(String),

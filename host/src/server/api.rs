@@ -24,6 +24,7 @@ use super::problem::{Problem, ProblemKind};
 use super::rate::Peer;
 use super::routes;
 use super::scope::{Target, Verb};
+use super::ticket::{self, Purpose};
 
 /// Gives the schema of a type, and keeps what it is made of in the generator.
 pub(super) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
@@ -44,6 +45,8 @@ pub(super) struct Route {
     pub(super) body: Option<(&'static str, SchemaOf)>,
     /// Whether its body is a session, which may be larger than other bodies.
     carries: bool,
+    /// The tickets with which it can be asked too.
+    pub(super) ticket: Option<Purpose>,
     pub(super) answers: Vec<Answer>,
     handler: MethodRouter<App>,
 }
@@ -84,8 +87,8 @@ impl Route {
     ) -> Route {
         let (query, body, answers) = (None, None, Vec::new());
         let handler = on(filter, handler);
-        let carries = false;
-        Route { method, path, verb, does, query, body, carries, answers, handler }
+        let (carries, ticket) = (false, None);
+        Route { method, path, verb, does, query, body, carries, ticket, answers, handler }
     }
 
     pub(super) fn open<H: Handler<T, App>, T: 'static>(
@@ -136,6 +139,11 @@ impl Route {
         Route { body: Some((media, schema::<String>)), carries: true, ..self }
     }
 
+    /// It can be asked with a ticket for that, too.
+    pub(super) fn takes(self, purpose: Purpose) -> Route {
+        Route { ticket: Some(purpose), ..self }
+    }
+
     pub(super) fn answers<T: JsonSchema>(self, status: u16) -> Route {
         self.streams::<T>(status, "application/json")
     }
@@ -150,7 +158,8 @@ impl Route {
 pub fn router(app: App, gate: Arc<dyn Gate>) -> Router {
     let mut router = Router::new();
     for (place, route) in routes::all().into_iter().enumerate() {
-        let (admitted, gate, verb) = (app.clone(), Arc::clone(&gate), route.verb);
+        let (admitted, gate) = (app.clone(), Arc::clone(&gate));
+        let needs = (route.verb, route.ticket);
         let handler = match route.carries {
             true => route.handler.layer(DefaultBodyLimit::max(app.import_bytes())),
             false => route.handler,
@@ -160,7 +169,7 @@ pub fn router(app: App, gate: Arc<dyn Gate>) -> Router {
                 let (app, gate) = (admitted.clone(), Arc::clone(&gate));
                 async move {
                     let asked = app.figures().asked(place);
-                    let answer = admit(&app, &*gate, verb, &parameters, request, next).await;
+                    let answer = admit(&app, &*gate, needs, &parameters, request, next).await;
                     asked.answered(answer.status().as_u16());
                     answer
                 }
@@ -188,17 +197,27 @@ pub fn router(app: App, gate: Arc<dyn Gate>) -> Router {
 async fn admit(
     app: &App,
     gate: &dyn Gate,
-    verb: Option<Verb>,
+    (verb, purpose): (Option<Verb>, Option<Purpose>),
     parameters: &RawPathParams,
     mut request: Request,
     next: Next,
 ) -> Response {
     let Some(verb) = verb else { return next.run(request).await };
-    let profile = parameters.iter().find(|(name, _)| *name == "profile");
-    let target = profile.map_or(Target::Host, |(_, name)| Target::Profile(name));
-    let authorization = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+    let named = |wanted| parameters.iter().find(|(name, _)| *name == wanted).map(|(_, name)| name);
+    let (profile, session) = (named("profile"), named("session"));
+    let target = profile.map_or(Target::Host, Target::Profile);
     let peer = request.extensions().get::<Peer>().copied();
-    let who = match gate.check(&Asking { peer, authorization, target, verb }) {
+    let let_in = match ticket::shown(request.headers(), request.uri(), purpose) {
+        Some(ticket) => gate
+            .with_ticket(peer)
+            .and_then(|()| ticket::redeem(app, purpose, (profile, session), &ticket)),
+        None => {
+            let authorization = request.headers().get(header::AUTHORIZATION);
+            let authorization = authorization.map(HeaderValue::as_bytes);
+            gate.check(&Asking { peer, authorization, target, verb })
+        }
+    };
+    let who = match let_in {
         Ok(who) => who,
         Err(denied) => return Problem::from(denied).into_response(),
     };

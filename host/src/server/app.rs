@@ -14,6 +14,7 @@ use super::routes;
 use super::served::{Listed, Reconciled, Served};
 use crate::host::{Host, Profile};
 use crate::ids::SessionId;
+use crate::profile::Tickets;
 use crate::session::Session;
 use crate::work::Kind;
 
@@ -168,6 +169,10 @@ impl App {
 
     pub(super) fn profile(&self, name: &str) -> Result<Profile, Problem> {
         Ok(self.inner.served.get(name)?)
+    }
+
+    pub(super) fn tickets(&self, profile: &str) -> Result<Arc<Tickets>, Problem> {
+        Ok(self.inner.served.tickets(profile)?)
     }
 
     pub(super) async fn session(&self, profile: &str, id: &str) -> Result<Session, Problem> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::rate::{Peer, RateTable, Rates};
+use super::rate::{Peer, RateTable, Rates, TooMany};
 use super::scope::{Target, Verb};
 
 /// Decides about each request before anything else of it is read.
@@ -15,6 +15,14 @@ pub trait Gate: Send + Sync + 'static {
     ///
     /// [`Denied`] when they may not.
     fn check(&self, asking: &Asking<'_>) -> Result<Who, Denied>;
+
+    /// Whether that peer may ask now with a ticket. Asked before anything of the ticket is looked at, so that guessing is
+    /// bounded. What the ticket is good for is not a matter of the gate.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] when it may not.
+    fn with_ticket(&self, peer: Option<Peer>) -> Result<(), Denied>;
 
     /// Whether a request needs more than a connection. A listener beyond this machine needs such a gate.
     fn authenticates(&self) -> bool;
@@ -80,14 +88,20 @@ impl RatedUser {
     }
 }
 
+impl From<TooMany> for Denied {
+    fn from(error: TooMany) -> Denied {
+        Denied::TooMany { retry_after: error.retry_after }
+    }
+}
+
 impl Gate for RatedUser {
     fn check(&self, asking: &Asking<'_>) -> Result<Who, Denied> {
-        if let Some(peer) = asking.peer {
-            self.rates
-                .peer(peer, Instant::now())
-                .map_err(|error| Denied::TooMany { retry_after: error.retry_after })?;
-        }
+        self.with_ticket(asking.peer)?;
         Ok(Who("user".into()))
+    }
+
+    fn with_ticket(&self, peer: Option<Peer>) -> Result<(), Denied> {
+        peer.map_or(Ok(()), |peer| Ok(self.rates.peer(peer, Instant::now())?))
     }
 
     fn authenticates(&self) -> bool {
@@ -98,6 +112,10 @@ impl Gate for RatedUser {
 impl Gate for LocalUser {
     fn check(&self, _asking: &Asking<'_>) -> Result<Who, Denied> {
         Ok(Who("user".into()))
+    }
+
+    fn with_ticket(&self, _peer: Option<Peer>) -> Result<(), Denied> {
+        Ok(())
     }
 
     fn authenticates(&self) -> bool {

@@ -18,6 +18,7 @@
 //! 6. A token is shown once, when it is made. What is kept is a hash of it, in a file that nobody else can read. Whether one is
 //!    known is found out in a time that does not depend on how much of it was right.
 //! 7. What is kept about requests is bounded, however many peers there are.
+//! 8. A request that shows a ticket has what the ticket is good for, once, and nothing else, whoever brings it (P8).
 //!
 //! Not here: which profiles there are ([`Served`]), tokens ([`Gate`]), signals and the order of a shutdown.
 
@@ -39,6 +40,7 @@ mod served;
 mod service;
 #[cfg(test)]
 mod tests;
+mod ticket;
 mod token;
 mod token_gate;
 mod tokens;

@@ -41,7 +41,10 @@ pub fn open_api() -> Value {
                     "content": { "application/json": { "schema": failed } },
                 },
             },
-            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+            "securitySchemes": {
+                "token": { "type": "http", "scheme": "bearer" },
+                "ticket": { "type": "http", "scheme": "ticket" },
+            },
         },
     })
 }
@@ -71,7 +74,9 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
             json!({ "required": true, "content": { media: { "schema": schema } } });
     }
     if let Some(verb) = route.verb {
-        operation["security"] = json!([{}, { "token": [verb.as_str()] }]);
+        let mut ways = vec![json!({}), json!({ "token": [verb.as_str()] })];
+        ways.extend(route.ticket.map(|purpose| json!({ "ticket": [purpose.as_str()] })));
+        operation["security"] = ways.into();
     }
     operation
 }

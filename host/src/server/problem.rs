@@ -11,6 +11,7 @@ use super::gate::Denied;
 use super::served::NotServed;
 use crate::delegation::UnknownUnit;
 use crate::error::{Error, ErrorKind};
+use crate::profile::NoTicket;
 use crate::session::{PromptError, SideError, StopError, TakeInError};
 use crate::store::StoreError;
 use crate::work::{Gone, Refused};
@@ -316,6 +317,18 @@ impl From<NotServed> for Problem {
             NotServed::Parked { .. } => ProblemKind::Refused,
         };
         Problem::of(kind, &error)
+    }
+}
+
+impl From<NoTicket> for Problem {
+    fn from(error: NoTicket) -> Problem {
+        match &error {
+            NoTicket::NotServed => Problem::of(ProblemKind::Refused, &error),
+            NoTicket::TooMany { retry_after } => {
+                Problem::of(ProblemKind::TooMany, &error).later(*retry_after)
+            }
+            NoTicket::NoRandomness(_) => Problem::of(ProblemKind::Machine, &error),
+        }
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::host::Profile;
+use crate::profile::Tickets;
 
 /// The profiles that are served. Whoever keeps them says what is there; routes keep no list of their own.
 pub trait Served: Send + Sync + 'static {
@@ -20,6 +22,13 @@ pub trait Served: Send + Sync + 'static {
     ///
     /// [`NotServed`] when it is not there or takes no requests now.
     fn get(&self, name: &str) -> Result<Profile, NotServed>;
+
+    /// The tickets of the profile of that name.
+    ///
+    /// # Errors
+    ///
+    /// As [`Served::get`]: a profile that is not served has none (P8).
+    fn tickets(&self, name: &str) -> Result<Arc<Tickets>, NotServed>;
 
     /// Looks again at what is configured, and serves that.
     fn reconcile(&self) -> BoxFuture<'static, Reconciled>;

@@ -1,10 +1,12 @@
 //! The profiles of a service, as routes ask for them.
 
+use std::sync::Arc;
+
 use futures::future::{BoxFuture, FutureExt};
 
 use super::served::{Listed, NotServed, Reconciled, Served};
 use crate::host::{Profile, Service};
-use crate::profile;
+use crate::profile::{self, Tickets};
 
 /// Why a profile that is being retired is not served.
 const RETIRING: &str = "it is being retired: what runs in it has not ended yet";
@@ -38,23 +40,12 @@ impl Served for Service {
     }
 
     fn get(&self, name: &str) -> Result<Profile, NotServed> {
-        if let Some(profile) = self.profile(name) {
-            return Ok(profile);
-        }
-        let why = match self.profiles().parked().get(name) {
-            Some(parked) => Some(parked.to_string()),
-            None => {
-                let retiring = self.profiles().retiring();
-                retiring
-                    .iter()
-                    .any(|authority| authority.name() == name)
-                    .then(|| RETIRING.to_owned())
-            }
-        };
-        Err(match why {
-            Some(why) => NotServed::Parked { name: name.to_owned(), why },
-            None => NotServed::Unknown(name.to_owned()),
-        })
+        self.profile(name).ok_or_else(|| not_served(self, name))
+    }
+
+    fn tickets(&self, name: &str) -> Result<Arc<Tickets>, NotServed> {
+        let authority = self.profiles().get(name).ok_or_else(|| not_served(self, name))?;
+        Ok(Arc::clone(authority.tickets()))
     }
 
     fn reconcile(&self) -> BoxFuture<'static, Reconciled> {
@@ -71,6 +62,21 @@ impl Served for Service {
             }
         }
         .boxed()
+    }
+}
+
+/// Why no profile of that name can be asked.
+fn not_served(service: &Service, name: &str) -> NotServed {
+    let why = match service.profiles().parked().get(name) {
+        Some(parked) => Some(parked.to_string()),
+        None => {
+            let retiring = service.profiles().retiring();
+            retiring.iter().any(|authority| authority.name() == name).then(|| RETIRING.to_owned())
+        }
+    };
+    match why {
+        Some(why) => NotServed::Parked { name: name.to_owned(), why },
+        None => NotServed::Unknown(name.to_owned()),
     }
 }
 

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::file::TokensError;
 use super::gate::{Asking, Denied, Gate, Who};
-use super::rate::{RateTable, Rates, TooMany};
+use super::rate::{Peer, RateTable, Rates};
 use super::token::Refusal;
 use super::tokens::Tokens;
 
@@ -67,10 +67,7 @@ fn changed(path: &std::path::Path) -> Option<Version> {
 
 impl Gate for TokenGate {
     fn check(&self, asking: &Asking<'_>) -> Result<Who, Denied> {
-        let now = Instant::now();
-        if let Some(peer) = asking.peer {
-            self.rates.peer(peer, now).map_err(too_many)?;
-        }
+        self.with_ticket(asking.peer)?;
         let checked = self.kept()?.tokens.check(
             asking.authorization,
             asking.target,
@@ -83,17 +80,17 @@ impl Gate for TokenGate {
                 Denied::Unauthenticated(refusal.to_string())
             }
         })?;
-        self.rates.principal(&principal.token, now).map_err(too_many)?;
+        self.rates.principal(&principal.token, Instant::now())?;
         Ok(Who(format!("{} ({})", principal.label, principal.token.as_str()).into()))
+    }
+
+    fn with_ticket(&self, peer: Option<Peer>) -> Result<(), Denied> {
+        peer.map_or(Ok(()), |peer| Ok(self.rates.peer(peer, Instant::now())?))
     }
 
     fn authenticates(&self) -> bool {
         true
     }
-}
-
-fn too_many(error: TooMany) -> Denied {
-    Denied::TooMany { retry_after: error.retry_after }
 }
 
 impl fmt::Debug for TokenGate {

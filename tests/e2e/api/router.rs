@@ -1,16 +1,17 @@
 //! The router by itself, without a socket: who is let in, and what a client is told of what goes wrong inside.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
 use checkrein::plugin::Configuration;
+use checkrein::profile::Tickets;
 use checkrein::server::{
     App, Asking, Closing, Denied, Gate, Listed, Listener, ListenerLimits, LocalUser, NotServed,
-    Reconciled, Served, Target, Verb, Who, open_api, router,
+    Peer, Reconciled, Served, Target, Verb, Who, open_api, router,
 };
 use checkrein::session::Delivery;
 use checkrein::store::{Memory, Retention};
@@ -24,20 +25,27 @@ use tower::ServiceExt;
 use crate::start::with_agent;
 
 /// One profile, `main`. One that is asked for by the name `panic` is a defect.
-struct One(Profile);
+pub(super) struct One {
+    pub(super) profile: Profile,
+    pub(super) tickets: Arc<Tickets>,
+}
 
 impl Served for One {
     fn list(&self) -> Vec<Listed> {
-        let (name, home) = (self.0.name().to_owned(), self.0.home().to_owned());
-        vec![Listed { name, home, state: Ok(self.0.clone()) }]
+        let (name, home) = (self.profile.name().to_owned(), self.profile.home().to_owned());
+        vec![Listed { name, home, state: Ok(self.profile.clone()) }]
     }
 
     fn get(&self, name: &str) -> Result<Profile, NotServed> {
         match name {
-            "main" => Ok(self.0.clone()),
+            "main" => Ok(self.profile.clone()),
             "panic" => std::panic::resume_unwind(Box::new("the inside of the host")),
             _ => Err(NotServed::Unknown(name.to_owned())),
         }
+    }
+
+    fn tickets(&self, name: &str) -> Result<Arc<Tickets>, NotServed> {
+        self.get(name).map(|_| Arc::clone(&self.tickets))
     }
 
     fn reconcile(&self) -> BoxFuture<'static, Reconciled> {
@@ -45,7 +53,7 @@ impl Served for One {
     }
 }
 
-async fn profile(host: &TestHost, retention: Retention) -> Result<Profile> {
+pub(super) async fn profile(host: &TestHost, retention: Retention) -> Result<Profile> {
     let text = "[plugins.agent]\npath = \"plugins/agent\"\n";
     let configuration = Configuration::parse(text, &host.home().join("profile.toml"))?;
     let settings = ProfileSettings {
@@ -63,7 +71,8 @@ fn app(profile: Profile) -> App {
 
 fn app_until(profile: Profile, closing: Closing) -> App {
     let host = profile.host().clone();
-    App::builder(host, Arc::new(One(profile)), closing)
+    let tickets = Arc::new(Tickets::new(Instant::now));
+    App::builder(host, Arc::new(One { profile, tickets }), closing)
         .keep_alive(Duration::from_secs(3600))
         .build()
 }
@@ -108,6 +117,10 @@ impl Gate for Tokens {
             }
             Some(_) => Err(refused("the token is not accepted")),
         }
+    }
+
+    fn with_ticket(&self, _peer: Option<Peer>) -> Result<(), Denied> {
+        Ok(())
     }
 
     fn authenticates(&self) -> bool {

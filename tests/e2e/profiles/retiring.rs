@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use checkrein::model::{Reply, Scripted};
-use checkrein::profile::{HomeLock, Life, NotReleased, Parked, Retired, STOPPING, Why};
+use checkrein::profile::{
+    HomeLock, Life, NotReleased, Parked, Retired, STOPPING, TICKET_LIFE, Why,
+};
 use checkrein::sandbox::Outcome;
 use checkrein::session::{Delivery, PromptError, SideError};
 use checkrein::work::{Kind, NodeView, Refused, Stop};
@@ -83,7 +85,7 @@ async fn a_profile_is_released_when_its_work_has_physically_ended_and_not_before
     let schedule = "[schedules.it]\ncron = \"0 * * * *\"\nagent = \"agent\"\ngoal = \"checkpoint by the clock\"\n";
     let authority = bed.with("main", schedule).await?;
     let (profile, session) = (profile(&authority)?, session(&authority).await?);
-    let ticket = authority.issue_ticket("attach")?;
+    let ticket = authority.tickets().issue("attach", TICKET_LIFE)?;
     let idle = super::session(&authority).await?;
     let held = Arc::new(bed.host.places().clone());
     let turn = session.prompt(
@@ -112,7 +114,7 @@ async fn a_profile_is_released_when_its_work_has_physically_ended_and_not_before
     assert!(!authority.is_published());
     assert!(bed.profiles.get("main").is_none() && bed.profiles.served().is_empty());
     assert!(authority.tickets().redeem(ticket.reveal(), "attach").is_err());
-    assert!(authority.issue_ticket("attach").is_err());
+    assert!(authority.tickets().issue("attach", TICKET_LIFE).is_err());
     let refused = idle.prompt("say x", "");
     assert!(matches!(refused, Err(PromptError::Refused(Refused::Closed { .. }))), "{refused:?}");
     assert!(matches!(session.side_run("say x", ""), Err(SideError::Refused(_))), "G6");
@@ -197,14 +199,14 @@ async fn a_stuck_profile_holds_up_none_of_the_others() -> Result {
 async fn a_ticket_is_good_once_and_for_a_profile_that_is_served() -> Result {
     let bed = Bed::new(with_agent().build()?)?;
     let (one, two) = (bed.with("one", "").await?, bed.with("two", "").await?);
-    let ticket = one.issue_ticket("attach")?.reveal().to_owned();
+    let ticket = one.tickets().issue("attach", TICKET_LIFE)?.reveal().to_owned();
     assert!(two.tickets().redeem(&ticket, "attach").is_err(), "another profile's");
     assert!(one.tickets().redeem(&ticket, "attach").is_ok());
     assert!(one.tickets().redeem(&ticket, "attach").is_err(), "it was used");
-    let late = one.issue_ticket("attach")?.reveal().to_owned();
+    let late = one.tickets().issue("attach", TICKET_LIFE)?.reveal().to_owned();
     one.unpublish();
     assert!(one.tickets().redeem(&late, "attach").is_err());
-    assert!(one.issue_ticket("attach").is_err());
+    assert!(one.tickets().issue("attach", TICKET_LIFE).is_err());
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! The commands that talk to a running daemon, one file each, and what they have in common.
 //!
 //! - [`ps`] and [`tree`] show what runs, [`attach`] follows a session, [`delegations`] shows its background.
-//! - [`send`] prompts a session, [`stop`] stops one, or any piece of work.
+//! - [`send`] prompts a session, [`stop`] stops one, or any piece of work. [`ticket`] lets somebody else do one thing once.
 //! - [`drain`] and [`reload`] are for operators. [`client`] speaks HTTP.
 
 pub(super) mod ask;
@@ -15,6 +15,7 @@ pub(super) mod reload;
 pub(super) mod schedules;
 pub(super) mod send;
 pub(super) mod stop;
+pub(super) mod ticket;
 pub(super) mod tree;
 
 use std::path::PathBuf;

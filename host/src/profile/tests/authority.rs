@@ -7,7 +7,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::super::{
-    Authority, Claimed, HomeLock, NoTicket, NotReleased, Retired, STOPPING, Why, WorkCount,
+    Authority, Claimed, HomeLock, NoTicket, NotReleased, Retired, STOPPING, TICKET_LIFE, Why,
+    WorkCount,
 };
 use super::{Diary, Things, lock, poll, runtime, soon, until};
 use crate::work::{Grace, Kind, Refused, Stop, StopKind, Tree, Work};
@@ -102,7 +103,7 @@ fn a_retirement_unpublishes_from_its_first_poll() {
     let kit = Kit::new();
     let _in = kit.runtime.enter();
     let turn = kit.session.open(Kind::Turn, "turn").unwrap();
-    let ticket = kit.authority.issue_ticket("attach").unwrap();
+    let ticket = kit.authority.tickets().issue("attach", TICKET_LIFE).unwrap();
     {
         let mut retire = pin!(kit.authority.retire(LONG));
         assert!(poll(retire.as_mut()).is_pending());
@@ -111,7 +112,10 @@ fn a_retirement_unpublishes_from_its_first_poll() {
     assert!(kit.authority.held().is_none());
     assert_eq!(kit.diary.read(), ["unpublished"]);
     assert!(kit.authority.tickets().redeem(ticket.reveal(), "attach").is_err());
-    assert_eq!(kit.authority.issue_ticket("attach").unwrap_err(), NoTicket::NotServed);
+    assert_eq!(
+        kit.authority.tickets().issue("attach", TICKET_LIFE).unwrap_err(),
+        NoTicket::NotServed
+    );
     let refused = kit.session.open(Kind::Turn, "late").unwrap_err();
     assert!(matches!(refused, Refused::Closed { reason, .. } if &*reason == STOPPING));
     drop(turn);

@@ -18,6 +18,7 @@ use crate::server::closing::{Phase, Watch};
 use crate::server::problem::{Failed, Problem, ProblemKind};
 use crate::server::read::{Asked, Named};
 use crate::server::scope::Verb;
+use crate::server::ticket::Purpose;
 use crate::session::{Event, Events, Session, WatchError};
 
 /// The name of the header with which a client says what it has seen.
@@ -31,6 +32,9 @@ struct From {
     after: Option<u64>,
     /// Whether to go on with what happens later; `true` where nothing is said.
     follow: Option<bool>,
+    /// A ticket, for clients that can set no headers. By now it is used up.
+    #[serde(rename = "ticket")]
+    _ticket: Option<String>,
 }
 
 /// One event: the data of a server-sent event, whose `id` is `seq` and whose `event` is `event`.
@@ -55,6 +59,7 @@ pub(super) fn routes() -> Vec<Route> {
     vec![
         Route::get(EVENTS, Verb::Read, "The events of a session, as server-sent events.", events)
             .query::<From>()
+            .takes(Purpose::Follow)
             .streams::<EventView>(200, "text/event-stream"),
     ]
 }

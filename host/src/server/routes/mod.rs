@@ -11,6 +11,7 @@ mod schedules;
 mod sessions;
 mod sides;
 mod stops;
+mod tickets;
 mod tree;
 mod turns;
 
@@ -28,6 +29,7 @@ pub(super) fn all() -> Vec<Route> {
         turns::routes(),
         sides::routes(),
         events::routes(),
+        tickets::routes(),
         stops::routes(),
         delegations::routes(),
         tree::routes(),

@@ -13,6 +13,7 @@ use crate::server::app::App;
 use crate::server::problem::Problem;
 use crate::server::read::{self, Named};
 use crate::server::scope::Verb;
+use crate::server::ticket::Purpose;
 use crate::server::view::TurnView;
 
 /// An input of a session.
@@ -48,6 +49,7 @@ pub(super) fn routes() -> Vec<Route> {
     vec![
         Route::post(PROMPTS, Verb::Prompt, "Starts a turn.", prompt)
             .body::<Prompt>()
+            .takes(Purpose::Prompt)
             .answers::<TurnView>(200)
             .answers::<Begun>(202),
     ]
