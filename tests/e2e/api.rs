@@ -1,6 +1,7 @@
 //! The daemon as its clients meet it: HTTP on its socket, and how it ends.
 
 mod commands;
+mod connections;
 pub(crate) mod daemon;
 mod events;
 mod faults;

@@ -142,7 +142,7 @@ async fn serve(
 
     let serving = listeners.into_iter().map(|(listener, gate)| {
         let router = router(app.clone(), gate);
-        listener.serve(host, router, &limits, &closing, CONNECTIONS)
+        listener.serve(&app, router, &limits, CONNECTIONS)
     });
     let serving = async { futures::future::join_all(serving).await.into_iter().sum() };
     ending.run(&service, &closing, serving).await
@@ -190,8 +190,12 @@ fn bounds(table: &ServeTable) -> Bounds {
 
 fn limits(table: &ServeTable) -> ListenerLimits {
     let usual = ListenerLimits::default();
+    let connections = table.connections.map_or(usual.connections, |count| whole(count.0));
     ListenerLimits {
-        connections: table.connections.map_or(usual.connections, |count| whole(count.0)),
+        connections,
+        peer_connections: table
+            .peer_connections
+            .map_or(connections.div_ceil(2), |count| whole(count.0)),
         head_time: table.head_time.map_or(usual.head_time, |time| time.0),
         write_time: table.write_time.map_or(usual.write_time, |time| time.0),
     }

@@ -285,6 +285,9 @@ pub struct ServeTable {
     /// Connections of each listener at one time, at most 100,000.
     #[serde(deserialize_with = "at_most::<_, 100_000>")]
     pub connections: Option<Count>,
+    /// How many of them one client may have: an address, or a process of this machine. At most 100,000.
+    #[serde(deserialize_with = "at_most::<_, 100_000>")]
+    pub peer_connections: Option<Count>,
     /// Requests that read or start something, at one time, at most 100,000.
     #[serde(deserialize_with = "at_most::<_, 100_000>")]
     pub requests: Option<Count>,

@@ -67,6 +67,11 @@ pub(super) struct Watch {
 }
 
 impl Watch {
+    /// Whether it has come so far.
+    pub(super) fn has(&self, at_least: Phase) -> bool {
+        *self.phase.borrow() >= at_least
+    }
+
     /// Waits until it has come so far; for ever, where nobody is left who could bring it on.
     ///
     /// # Cancel safety

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::api::{Method, Route};
+use super::places::NoPlace;
 use crate::host::Page;
 use crate::metrics::{Counter, Counts, Histogram};
 
@@ -11,6 +12,36 @@ const STATUSES: [u16; 21] = [
     200, 201, 202, 204, 400, 401, 403, 404, 405, 406, 408, 409, 410, 411, 413, 415, 422, 429, 500,
     503, 504,
 ];
+
+/// What a listener listens on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SocketKind {
+    Unix,
+    Tcp,
+}
+
+/// The figures of the connections of one listener.
+#[derive(Debug)]
+pub(super) struct ConnectionFigures {
+    /// Those that have a place now.
+    open: Counter,
+    refused: Counts<NoPlace, 2>,
+}
+
+impl ConnectionFigures {
+    fn new() -> ConnectionFigures {
+        let refused = Counts::new(&[NoPlace::Full, NoPlace::Share]);
+        ConnectionFigures { open: Counter::default(), refused }
+    }
+
+    pub(super) fn open(&self) -> &Counter {
+        &self.open
+    }
+
+    pub(super) fn refused(&self, why: NoPlace) {
+        self.refused.of(why).one();
+    }
+}
 
 /// The figures of an API.
 #[derive(Debug)]
@@ -21,6 +52,8 @@ pub(super) struct Figures {
     strangers: Counts<u16, 21>,
     /// Streams of events that are open.
     streams: Counter,
+    unix: ConnectionFigures,
+    tcp: ConnectionFigures,
 }
 
 /// The figures of one route.
@@ -41,7 +74,8 @@ impl Figures {
             times: Histogram::default(),
         });
         let (strangers, streams) = (Counts::new(&STATUSES), Counter::default());
-        Figures { routes: routes.collect(), strangers, streams }
+        let (unix, tcp) = (ConnectionFigures::new(), ConnectionFigures::new());
+        Figures { routes: routes.collect(), strangers, streams, unix, tcp }
     }
 
     /// A request of that route has come.
@@ -56,6 +90,13 @@ impl Figures {
 
     pub(super) fn streams(&self) -> &Counter {
         &self.streams
+    }
+
+    pub(super) fn connections(&self, kind: SocketKind) -> &ConnectionFigures {
+        match kind {
+            SocketKind::Unix => &self.unix,
+            SocketKind::Tcp => &self.tcp,
+        }
     }
 
     /// Puts the figures on a page.
@@ -83,6 +124,19 @@ impl Figures {
         }
         page.gauge("checkrein_event_streams", "Streams of events that are open now.", None)
             .value([], self.streams.get() as f64);
+        let sockets = [("unix", &self.unix), ("tcp", &self.tcp)];
+        let open = page.gauge("checkrein_connections", "Connections that have a place now.", None);
+        for (socket, connections) in sockets {
+            open.value([("socket", socket)], connections.open.get() as f64);
+        }
+        let help = "Connections that got no place.";
+        let refused = page.counter("checkrein_connections_refused", help);
+        for (socket, connections) in sockets {
+            for (reason, why) in [("full", NoPlace::Full), ("share", NoPlace::Share)] {
+                let labels = [("socket", socket), ("reason", reason)];
+                refused.count(labels, connections.refused.of(why).get());
+            }
+        }
     }
 }
 

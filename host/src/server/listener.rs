@@ -25,14 +25,17 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::closing::{Closing, Phase, Watch};
+use super::app::App;
+use super::closing::{Phase, Watch};
+use super::figures::SocketKind;
 use super::gate::Gate;
+use super::linger::{self, Lingering};
 use super::patience::Patient;
-use super::problem::{Failed, Problem, ProblemKind};
+use super::places::{Holder, NoPlace, Place, Places};
+use super::problem::{Problem, ProblemKind};
 use super::rate::Peer;
-use crate::host::Host;
 use crate::work::spawn_charged;
 
 /// Connections that wait to be taken.
@@ -44,6 +47,9 @@ const HEAD_BYTES: usize = 64 << 10;
 /// Fields in it.
 const HEAD_FIELDS: usize = 64;
 
+/// Connections of a listener that are told at one time that there is no place for them. More are closed with a word and no wait.
+const TURNED_AWAY: usize = 64;
+
 /// How long the listener rests when the system gives it no connection, for want of file descriptors for instance.
 const REST: Duration = Duration::from_millis(50);
 
@@ -52,6 +58,9 @@ const REST: Duration = Duration::from_millis(50);
 pub struct ListenerLimits {
     /// Connections at one time. One more is told so and closed.
     pub connections: usize,
+    /// How many of them one peer may have: an address, or a process of this machine. Whoever has one already gets none of the
+    /// last eighth, so that there is a place for who has none.
+    pub peer_connections: usize,
     /// How long the head of a request may take, from the end of the one before.
     pub head_time: Duration,
     /// How long a peer may take nothing of an answer.
@@ -62,6 +71,7 @@ impl Default for ListenerLimits {
     fn default() -> ListenerLimits {
         ListenerLimits {
             connections: 512,
+            peer_connections: 256,
             head_time: Duration::from_secs(15),
             write_time: Duration::from_secs(30),
         }
@@ -158,15 +168,15 @@ impl Listener {
     /// Dropping the future takes no more connections; those that are there go on until they are cut.
     pub async fn serve(
         self,
-        host: &Host,
+        app: &App,
         router: Router,
         limits: &ListenerLimits,
-        closing: &Closing,
         bound: Duration,
     ) -> usize {
-        let most = limits.connections.clamp(1, 1 << 20);
-        let room = Arc::new(Semaphore::new(most));
-        let mut ending = closing.watch();
+        let kind = self.socket.kind();
+        let places = Places::new(limits.connections, limits.peer_connections);
+        let turned_away = Arc::new(Semaphore::new(TURNED_AWAY));
+        let mut ending = app.closing().watch();
         let mut ending = pin!(ending.reached(Phase::Ending));
         let router = match &self.socket {
             Socket::Tcp { names: Names::Loopback, .. } => router.layer(from_fn(called_by_name)),
@@ -186,11 +196,19 @@ impl Listener {
                     continue;
                 }
             };
-            let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
-                stream.turn_away();
-                continue;
+            let watch = app.closing().watch();
+            let place = match places.take(stream.holder()) {
+                Ok(place) => Open::new(app.clone(), kind, place),
+                Err(why) => {
+                    app.figures().connections(kind).refused(why);
+                    match Arc::clone(&turned_away).try_acquire_owned() {
+                        Ok(room) => detached(app, stream.turned_away(why, watch, room)),
+                        Err(_) => stream.turn_away(why),
+                    }
+                    continue;
+                }
             };
-            let (router, limits, watch) = (router.clone(), limits.clone(), closing.watch());
+            let (router, limits) = (router.clone(), limits.clone());
             let connection = async move {
                 let peer = stream.peer();
                 match stream {
@@ -203,19 +221,42 @@ impl Listener {
                 }
                 drop(place);
             };
-            let _detached =
-                spawn_charged(host.sandbox().control(), host.node().share(), connection);
+            detached(app, connection);
         }
-        let all = u32::try_from(most).unwrap_or(u32::MAX);
-        let finished = tokio::time::timeout(bound, room.acquire_many(all)).await.is_ok();
-        let left = if finished { 0 } else { most - room.available_permits() };
+        let finished = tokio::time::timeout(bound, places.empty()).await.is_ok();
+        let left = if finished { 0 } else { places.taken() };
         if left > 0 {
-            closing.cut();
+            app.closing().cut();
             // They end when they are polled next, which the cut sees to.
-            drop(room.acquire_many(all).await);
+            places.empty().await;
         }
         self.socket.close();
         left
+    }
+}
+
+fn detached(app: &App, connection: impl Future<Output = ()> + Send + 'static) {
+    let host = app.host();
+    let _detached = spawn_charged(host.sandbox().control(), host.node().share(), connection);
+}
+
+/// A connection that is counted as open.
+struct Open {
+    app: App,
+    kind: SocketKind,
+    _place: Place,
+}
+
+impl Open {
+    fn new(app: App, kind: SocketKind, place: Place) -> Open {
+        app.figures().connections(kind).open().one();
+        Open { app, kind, _place: place }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.app.figures().connections(self.kind).open().less();
     }
 }
 
@@ -234,15 +275,38 @@ impl Stream {
         }
     }
 
-    /// Says that there is no room, as far as the peer takes it at once, and closes.
-    fn turn_away(&self) {
-        let problem = Problem::crowded("the host has as many connections as it may");
-        let body = serde_json::to_string(&Failed { error: problem }).unwrap_or_default();
-        let answer = format!(
-            "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
-             connection: close\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        );
+    /// Whose connection it is, where connections are counted.
+    fn holder(&self) -> Holder {
+        let holder = match self {
+            Stream::Unix(stream) => {
+                stream.peer_cred().ok().and_then(|peer| peer.pid()).map(Holder::Process)
+            }
+            Stream::Tcp(stream) => stream.peer_addr().ok().map(|peer| Holder::at(peer.ip())),
+        };
+        holder.unwrap_or(Holder::Unknown)
+    }
+
+    /// Says why there is no place, and closes when the peer has read it or has had its time.
+    async fn turned_away(self, why: NoPlace, mut watch: Watch, room: OwnedSemaphorePermit) {
+        let problem = Problem::from(why);
+        let lingering = watch.clone();
+        let told = async {
+            match self {
+                Stream::Unix(stream) => refuse(Lingering::new(stream, lingering), problem).await,
+                Stream::Tcp(stream) => refuse(Lingering::new(stream, lingering), problem).await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = watch.reached(Phase::Ending) => {}
+            () = told => {}
+        }
+        drop(room);
+    }
+
+    /// Says why there is no place, as far as the peer takes it at once, and closes.
+    fn turn_away(&self, why: NoPlace) {
+        let answer = linger::answer(why.into());
         match self {
             Stream::Unix(stream) => stream.try_write(answer.as_bytes()).ok(),
             Stream::Tcp(stream) => stream.try_write(answer.as_bytes()).ok(),
@@ -250,7 +314,25 @@ impl Stream {
     }
 }
 
+impl From<NoPlace> for Problem {
+    fn from(why: NoPlace) -> Problem {
+        match why {
+            NoPlace::Full => Problem::crowded("the host has as many connections as it may"),
+            NoPlace::Share => {
+                Problem::greedy("this client has as many connections as one client may")
+            }
+        }
+    }
+}
+
 impl Socket {
+    fn kind(&self) -> SocketKind {
+        match self {
+            Socket::Unix { .. } => SocketKind::Unix,
+            Socket::Tcp { .. } => SocketKind::Tcp,
+        }
+    }
+
     async fn accept(&self) -> io::Result<Stream> {
         match self {
             Socket::Unix { listener, .. } => Ok(Stream::Unix(listener.accept().await?.0)),
@@ -271,6 +353,11 @@ impl Socket {
     }
 }
 
+async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(mut stream: Lingering<S>, problem: Problem) {
+    stream.heard().await;
+    stream.refuse(problem).await;
+}
+
 /// Requests and answers on one connection, until either side has enough.
 async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
@@ -279,7 +366,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     limits: &ListenerLimits,
     mut watch: Watch,
 ) {
-    let stream = TokioIo::new(Patient::new(stream, limits.write_time));
+    let stream = Lingering::new(Patient::new(stream, limits.write_time), watch.clone());
     let mut protocol = http1::Builder::new();
     protocol
         .timer(TokioTimer::new())
@@ -293,26 +380,34 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         }
         router.call(request)
     });
-    let connection = protocol.serve_connection(stream, service);
-    let mut connection = pin!(connection);
+    let mut connection = protocol.serve_connection(TokioIo::new(stream), service);
     let mut cut = watch.clone();
     let mut cut = pin!(cut.reached(Phase::Cut));
     let mut ending = pin!(watch.reached(Phase::Ending));
     let mut is_ending = false;
-    loop {
+    let ended = loop {
         tokio::select! {
             biased;
             () = &mut cut => return,
             () = &mut ending, if !is_ending => {
                 is_ending = true;
-                connection.as_mut().graceful_shutdown();
+                std::pin::Pin::new(&mut connection).graceful_shutdown();
             }
-            ended = connection.as_mut() => {
-                if let Err(error) = ended {
-                    tracing::debug!(%error, "a connection broke off");
-                }
-                return;
-            }
+            ended = &mut connection => break ended,
+        }
+    };
+    let Err(error) = ended else { return };
+    tracing::debug!(%error, "a connection broke off");
+    let parts = connection.into_parts();
+    // Silence between two requests needs no answer.
+    if error.is_timeout() && !parts.read_buf.is_empty() {
+        let words = format!("the head did not come within {:?}", limits.head_time);
+        let problem = Problem::new(ProblemKind::TooSlow, words);
+        tokio::select! {
+            biased;
+            () = &mut cut => {}
+            () = &mut ending, if !is_ending => {}
+            () = parts.io.into_inner().refuse(problem) => {}
         }
     }
 }

@@ -13,12 +13,13 @@
 //! 2. Every answer that is not the wanted one is a [`Problem`]. One table has its status.
 //! 3. A client that stalls or goes away ends nothing but its own connection. A turn goes on without it.
 //! 4. What guests say is JSON in a body; never a header, never markup.
-//! 5. Bounds on connections and requests never keep a stop out that has a connection.
+//! 5. Bounds on connections and requests never keep a stop out that has a connection, and no peer takes all connections.
 //!
 //! 6. A token is shown once, when it is made. What is kept is a hash of it, in a file that nobody else can read. Whether one is
 //!    known is found out in a time that does not depend on how much of it was right.
 //! 7. What is kept about requests is bounded, however many peers there are.
 //! 8. A request that shows a ticket has what the ticket is good for, once, and nothing else, whoever brings it (P8).
+//! 9. Who is refused can read why: a connection is closed when its peer has closed, too, within bounds.
 //!
 //! Not here: which profiles there are ([`Served`]), tokens ([`Gate`]), signals and the order of a shutdown.
 
@@ -28,9 +29,11 @@ mod closing;
 mod figures;
 mod file;
 mod gate;
+mod linger;
 mod listener;
 mod open_api;
 mod patience;
+mod places;
 mod problem;
 mod rate;
 mod read;

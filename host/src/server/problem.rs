@@ -51,7 +51,7 @@ pub enum ProblemKind {
     NotJson,
     /// A configuration or a component cannot be used.
     Unusable,
-    /// Somebody asks too often.
+    /// Somebody asks too often, or has too many connections.
     TooMany,
     /// A defect of the host. Its log says more.
     Internal,
@@ -178,6 +178,11 @@ impl Problem {
     pub(super) fn later(self, after: Duration) -> Problem {
         let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
         Problem { retry_after: Some(seconds.max(1)), ..self }
+    }
+
+    /// Whoever asks has too much already.
+    pub(super) fn greedy(what: &str) -> Problem {
+        Problem::new(ProblemKind::TooMany, format!("{what}; end one of them")).later(SOON)
     }
 
     /// There is no room now.

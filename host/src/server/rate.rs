@@ -80,7 +80,8 @@ pub enum Peer {
 }
 
 impl Peer {
-    fn counted(self) -> Peer {
+    /// As whom it is counted.
+    pub(super) fn counted(self) -> Peer {
         match self {
             Peer::Address(IpAddr::V6(address)) => match address.to_ipv4_mapped() {
                 Some(mapped) => Peer::Address(mapped.into()),

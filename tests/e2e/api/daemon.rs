@@ -16,12 +16,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Whether the other side had closed when something was sent.
-fn broken(error: &anyhow::Error) -> bool {
-    let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-    kind == Some(std::io::ErrorKind::BrokenPipe)
-}
-
 /// `checkrein serve`, with the agent that does what its goal says in the profile `main`.
 pub(crate) struct Daemon {
     home: Arc<TempDir>,
@@ -160,11 +154,7 @@ impl Client {
     /// Asks, and does not wait for the answer.
     pub(crate) fn begin(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Asked> {
         let mut stream = self.connect()?;
-        // A host that has no room answers before it has read the request, and closes: the answer says so.
-        match send(&mut stream, method, path, body) {
-            Err(error) if broken(&error) => {}
-            sent => sent?,
-        }
+        send(&mut stream, method, path, body)?;
         Ok(Asked { stream })
     }
 

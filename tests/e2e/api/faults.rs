@@ -32,7 +32,9 @@ fn a_client_that_goes_away_ends_no_turn() -> Result<()> {
 
 #[test]
 fn a_client_that_stalls_keeps_nobody_out() -> Result<()> {
-    let daemon = Daemon::start("connections = 4\nhead-time = \"1s\"\nbody-time = \"1s\"")?;
+    let daemon = Daemon::start(
+        "connections = 4\npeer-connections = 4\nhead-time = \"1s\"\nbody-time = \"1s\"",
+    )?;
     // Half a head, half a body, nothing at all.
     let mut half = daemon.connect()?;
     write!(half, "GET /livez HTTP/1.1\r\nho")?;

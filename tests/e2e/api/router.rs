@@ -229,9 +229,10 @@ async fn a_connection_that_does_not_end_is_cut() -> Result<()> {
     within("the turn", turn.ended()).await?;
     let socket = host.home().join("api.sock");
     let (listener, closing) = (Listener::unix(&socket)?, Closing::new());
-    let router = router(app_until(profile, closing.clone()), Arc::new(LocalUser));
+    let app = app_until(profile, closing.clone());
+    let router = router(app.clone(), Arc::new(LocalUser));
     let limits = ListenerLimits::default();
-    let serving = listener.serve(host.host(), router, &limits, &closing, Duration::from_millis(10));
+    let serving = listener.serve(&app, router, &limits, Duration::from_millis(10));
     let stalling = async {
         let mut client = tokio::net::UnixStream::connect(&socket).await?;
         let path = format!("/v1/profiles/main/sessions/{}/events", session.id());
