@@ -263,12 +263,14 @@ fn fills(talk: &Talk, filled: &Filled) -> Result<()> {
         Filled::Disk(disk) => Some(disk.join("filler")),
         Filled::Bound => None,
     };
+    let mut room = 0;
     if let Some(filler) = &filler {
         let mut file = fs::File::create(filler)?;
         // Until there is not room for one byte more.
         for size in [1 << 16, 1 << 12, 1] {
             while file.write_all(&vec![1; size]).is_ok() {}
         }
+        room = file.metadata()?.len();
     }
     // Turns that take room, until one is refused. The log of the database still has some.
     let mut begun = Vec::new();
@@ -310,6 +312,11 @@ fn fills(talk: &Talk, filled: &Filled) -> Result<()> {
         Ok(deleted.status == 204)
     })?;
     talk.forgets(&session);
+    // The database keeps the pages of what was deleted. Once it has all of the disk, no room can be made for it.
+    if room < super::DISK / 4 * 3 {
+        let compacted = talk.client().ask("POST", "/v1/profiles/full/compact", None)?;
+        ensure!(compacted.status == 200, "{compacted:?}");
+    }
     Ok(())
 }
 
