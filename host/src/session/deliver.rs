@@ -70,7 +70,7 @@ async fn next(session: &Session, tried: Option<DelegationId>) -> Brought {
             Err(PromptError::Quiet | PromptError::Refused(_)) => return Brought::Nothing,
         }
     };
-    let report = turn.ended().await;
+    let report = turn.over().await;
     let is_pending = || shared.completions.pending(unit).is_some();
     match (report.outcome, report.unrecorded) {
         (Outcome::NoPlace, _) => Brought::NotNow(unit),

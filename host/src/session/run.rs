@@ -13,7 +13,7 @@ use super::span;
 use crate::delegation::{DelegationId, Descendants};
 use crate::sandbox::{AgentHost, Limits, Outcome, Reached, Report, Run, Start, Task, Used};
 use crate::store::{Body, Change};
-use crate::work::{StopSignal, Work};
+use crate::work::{Stop, StopSignal, Work};
 
 /// What a run is started with.
 pub(super) struct Plan {
@@ -170,8 +170,17 @@ impl RunReport {
 
     /// The report of a run that was not started.
     pub(super) fn not_started(words: String) -> RunReport {
+        RunReport::empty(Outcome::NotStarted(words))
+    }
+
+    /// The report of a run that was stopped before it was started.
+    pub(super) fn stopped(stop: Stop) -> RunReport {
+        RunReport::empty(Outcome::Interrupted { stop, said: None })
+    }
+
+    fn empty(outcome: Outcome<()>) -> RunReport {
         RunReport {
-            outcome: Outcome::NotStarted(words),
+            outcome,
             output: String::new(),
             tools: Vec::new(),
             used: Used::default(),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
@@ -28,7 +28,7 @@ use crate::model::Models;
 use crate::sandbox::{AgentCode, LimitKind, Outcome, Reach, Reached, Sandbox, Used};
 use crate::store::{Body, Change, Class, Store, StoreError};
 use crate::tool::{Plugged, Toolbox};
-use crate::work::{Kind, Refused, Stop, StopKind, StopSignal, Work, spawn_charged};
+use crate::work::{Activity, Kind, Refused, Stop, StopKind, StopSignal, Work, spawn_charged};
 
 /// How many messages a session remembers.
 pub(super) const REMEMBERED: usize = 10_000;
@@ -39,6 +39,10 @@ pub(super) const MOST_BYTES: usize = 16 << 20;
 /// How long the end of a turn waits to be recorded before it is reported all the same. It is owed then, and written as soon as
 /// the store takes writes again.
 const RECORDED_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long a turn that was stopped hard before its beginning is recorded waits for that. Then whoever waits for it is told; its
+/// node stays until the store has answered.
+const BEGINS_WITHIN: Duration = Duration::from_secs(1);
 
 /// An agent that is ready to run: its code, what it may touch and call.
 pub struct Agent {
@@ -394,7 +398,7 @@ impl Session {
         let prompt = completion.is_none().then(|| message(&asked));
         let entries = [Entry::Change(began), Entry::Event(Arc::clone(&run), plan.event())];
         let receipt = shared.stream.record(Class::Promise, entries.into_iter().chain(prompt));
-        let (start, recorded) = Starting::new(&shared, plan, receipt);
+        let (start, recorded, given_up) = Starting::new(&shared, plan, receipt);
         let supervise = async move {
             let report = match start.begun(&shared).await {
                 Ok(begun) => {
@@ -418,7 +422,7 @@ impl Session {
         };
         // The supervisor keeps the session's node while the run ends, whoever has lost interest in it.
         let ended = spawn_charged(&control, held, supervise);
-        Turn { generation, id, recorded, ended }
+        Turn { generation, id, recorded, given_up, ended }
     }
 
     /// Stops the turn that is going on. With a generation, only that execution. Returns how many pieces of work
@@ -669,14 +673,18 @@ impl Shared {
             Some(recorded) => recorded.map(drop),
             None => match tokio::time::timeout(RECORDED_WITHIN, receipt).await {
                 Ok(recorded) => recorded.map(drop),
-                Err(_) => Err(StoreError::Failed(
-                    self.store.health().failing.unwrap_or_else(|| "it is too slow".to_owned()),
-                )),
+                Err(_) => Err(self.too_slow()),
             },
         };
         let error = recorded.err()?;
         tracing::error!(session = %self.id, run, %error, "the end of a run is not recorded yet");
         Some(error)
+    }
+
+    /// Why the store has not answered.
+    fn too_slow(&self) -> StoreError {
+        let failing = self.store.health().failing;
+        StoreError::Failed(failing.unwrap_or_else(|| "it is too slow".to_owned()))
     }
 
     /// That execution is over, if it was not before.
@@ -694,9 +702,15 @@ pub(super) enum Starting {
     /// It runs.
     Begun(Box<Begun>),
     /// Its record is not written yet.
-    Later(Box<Plan>, Receipt, oneshot::Sender<Result<(), StoreError>>),
+    Later(Box<Plan>, Receipt, Telling),
     /// Its record was refused.
     Refused(StoreError),
+}
+
+/// Who is told of a beginning that is not recorded at once.
+pub(super) struct Telling {
+    recorded: oneshot::Sender<Result<(), StoreError>>,
+    given_up: oneshot::Sender<(RunReport, StoreError)>,
 }
 
 impl Starting {
@@ -705,39 +719,98 @@ impl Starting {
         shared: &Arc<Shared>,
         plan: Plan,
         mut receipt: Receipt,
-    ) -> (Starting, Recording) {
+    ) -> (Starting, Recording, GivenUp) {
         let admitted = &shared.background.slots.figures().turns;
         match receipt.now() {
             Some(Ok(_)) => {
                 admitted.accepted.one();
-                (Starting::Begun(Box::new(begin(shared, plan))), Recording::Done(Ok(())))
+                let begun = Starting::Begun(Box::new(begin(shared, plan)));
+                (begun, Recording::Done(Ok(())), GivenUp::never())
             }
             Some(Err(error)) => {
                 admitted.refused.of("store").one();
-                (Starting::Refused(error.clone()), Recording::Done(Err(error)))
+                let refused = Starting::Refused(error.clone());
+                (refused, Recording::Done(Err(error)), GivenUp::never())
             }
             None => {
-                let (tell, told) = oneshot::channel();
-                (Starting::Later(Box::new(plan), receipt, tell), Recording::Open(told))
+                plan.work.set_activity(Some(Activity {
+                    what: "waits to be recorded",
+                    detail: None,
+                    since: Some(Instant::now()),
+                }));
+                let (recorded, told) = oneshot::channel();
+                let (given_up, ends) = oneshot::channel();
+                let telling = Telling { recorded, given_up };
+                let later = Starting::Later(Box::new(plan), receipt, telling);
+                (later, Recording::Open(told), GivenUp { ends: Some(ends) })
             }
         }
     }
 
+    /// Waits for the record and begins. Whoever waits for the run does so no longer once it was stopped hard and the store has
+    /// had its time; the record itself is waited for in any case, because what may be written must be brought to its end.
     pub(super) async fn begun(self, shared: &Arc<Shared>) -> Result<Begun, StoreError> {
-        let (plan, receipt, tell) = match self {
+        let (plan, mut receipt, telling) = match self {
             Starting::Begun(begun) => return Ok(*begun),
             Starting::Refused(error) => return Err(error),
-            Starting::Later(plan, receipt, tell) => (plan, receipt, tell),
+            Starting::Later(plan, receipt, telling) => (plan, receipt, telling),
         };
-        let recorded = receipt.await.map(drop);
+        let signal = plan.work.signal();
+        let stopped = async {
+            let stop = signal.raised(StopKind::Hard).await;
+            tokio::time::sleep(BEGINS_WITHIN).await;
+            stop
+        };
+        let answered = tokio::select! {
+            biased;
+            answered = &mut receipt => Ok(answered.map(drop)),
+            stop = stopped => Err(stop),
+        };
+        // Whoever has lost interest does not hear of either.
+        let recorded = match answered {
+            Ok(recorded) => {
+                telling.recorded.send(recorded.clone()).ok();
+                recorded
+            }
+            Err(stop) => {
+                let error = shared.too_slow();
+                tracing::error!(session = %shared.id, run = %plan.run, %error, "a run was stopped before its beginning was recorded");
+                telling.recorded.send(Err(error.clone())).ok();
+                telling.given_up.send((RunReport::stopped(stop), error)).ok();
+                receipt.await.map(drop)
+            }
+        };
+        plan.work.set_activity(None);
         let admitted = &shared.background.slots.figures().turns;
         match &recorded {
             Ok(()) => admitted.accepted.one(),
             Err(_) => admitted.refused.of("store").one(),
         }
-        // Whoever has lost interest does not hear of it.
-        tell.send(recorded.clone()).ok();
         recorded.map(|()| begin(shared, *plan))
+    }
+}
+
+/// Says that a run was stopped before it had begun, and that its record is not waited for any more.
+#[derive(Debug)]
+pub(super) struct GivenUp {
+    /// None where there was nothing to wait for.
+    ends: Option<oneshot::Receiver<(RunReport, StoreError)>>,
+}
+
+impl GivenUp {
+    fn never() -> GivenUp {
+        GivenUp { ends: None }
+    }
+
+    /// Never, when that does not happen. Cancel safe.
+    pub(super) async fn happens(&mut self) -> (RunReport, StoreError) {
+        if let Some(ends) = &mut self.ends
+            && let Ok(given_up) = ends.await
+        {
+            return given_up;
+        }
+        self.ends = None;
+        std::future::pending().await
     }
 }
 
@@ -799,6 +872,7 @@ pub struct Turn {
     generation: Generation,
     id: WorkId,
     recorded: Recording,
+    given_up: GivenUp,
     ended: JoinHandle<TurnReport>,
 }
 
@@ -830,20 +904,38 @@ impl Turn {
     /// Waits until the turn has ended and nothing of it is left but, perhaps, calls that cannot be interrupted, such as
     /// a write to a disk that hangs. Those stay in the tree by name.
     ///
+    /// A turn that was stopped hard while a store that hangs has not recorded its beginning is waited for no longer than a second
+    /// more. It will not run, and its report says that it is not recorded; its work stays in the tree, and its session is busy,
+    /// until the store has answered.
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future leaves the turn running.
-    pub async fn ended(self) -> TurnReport {
-        let generation = self.generation;
-        self.ended.await.unwrap_or_else(|error| TurnReport {
-            generation,
-            outcome: Outcome::HostPanicked(error.to_string()),
-            output: String::new(),
-            tools: Vec::new(),
-            used: Used::default(),
-            reached: Reached::default(),
-            unrecorded: None,
-        })
+    pub async fn ended(mut self) -> TurnReport {
+        tokio::select! {
+            biased;
+            ended = &mut self.ended => ended.unwrap_or_else(|error| lost(self.generation, &error)),
+            (report, error) = self.given_up.happens() => {
+                TurnReport::new(self.generation, report, Some(error))
+            }
+        }
+    }
+
+    /// The same, and in any case until the store has answered.
+    pub(super) async fn over(self) -> TurnReport {
+        self.ended.await.unwrap_or_else(|error| lost(self.generation, &error))
+    }
+}
+
+fn lost(generation: Generation, error: &tokio::task::JoinError) -> TurnReport {
+    TurnReport {
+        generation,
+        outcome: Outcome::HostPanicked(error.to_string()),
+        output: String::new(),
+        tools: Vec::new(),
+        used: Used::default(),
+        reached: Reached::default(),
+        unrecorded: None,
     }
 }
 

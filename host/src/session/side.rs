@@ -24,7 +24,7 @@ use super::event::EventKind;
 use super::record::{Record, ToolAnswer};
 use super::restore::Restored;
 use super::run::{Begun, Plan, RunReport, begin};
-use super::session::{MOST_BYTES, Recording, Session, Shared, Starting, lock};
+use super::session::{GivenUp, MOST_BYTES, Recording, Session, Shared, Starting, lock};
 use super::stream::{Entry, Events, Stream};
 use super::turn::{Generation, State};
 use crate::delegation::Descendants;
@@ -82,8 +82,8 @@ impl Session {
             [Entry::Change(plan.began()), Entry::Event(Arc::clone(&run), plan.event())],
         );
         let (control, held) = (shared.sandbox.control().clone(), shared.work.share());
-        let (start, recorded) = Starting::new(&shared, plan, receipt);
-        let name = Arc::clone(&run);
+        let (start, recorded, given_up) = Starting::new(&shared, plan, receipt);
+        let (name, goal) = (Arc::clone(&run), asked.clone());
         let supervise = async move {
             match start.begun(&shared).await {
                 Ok(begun) => {
@@ -97,7 +97,7 @@ impl Session {
             }
         };
         let ended = spawn_charged(&control, held, supervise);
-        Ok(SideRun { run: name, id, recorded, ended })
+        Ok(SideRun { run: name, goal, id, recorded, given_up, ended })
     }
 
     /// Asks the session's agent something about the conversation, and changes nothing of it: a fork of the agent has the
@@ -313,8 +313,10 @@ impl Shared {
 #[derive(Debug)]
 pub struct SideRun {
     run: Arc<str>,
+    goal: String,
     id: WorkId,
     recorded: Recording,
+    given_up: GivenUp,
     ended: JoinHandle<SideReport>,
 }
 
@@ -347,15 +349,19 @@ impl SideRun {
     /// # Cancel safety
     ///
     /// Dropping the future leaves the run going on.
-    pub async fn ended(self) -> SideReport {
-        let run = self.run;
-        self.ended.await.unwrap_or_else(|error| {
-            let report = RunReport {
-                outcome: Outcome::HostPanicked(error.to_string()),
-                ..RunReport::not_started(String::new())
-            };
-            SideReport::new(run, String::new(), report, None)
-        })
+    pub async fn ended(mut self) -> SideReport {
+        let (report, error) = tokio::select! {
+            biased;
+            ended = &mut self.ended => match ended {
+                Ok(report) => return report,
+                Err(error) => {
+                    let outcome = Outcome::HostPanicked(error.to_string());
+                    (RunReport { outcome, ..RunReport::not_started(String::new()) }, None)
+                }
+            },
+            (report, error) = self.given_up.happens() => (report, Some(error)),
+        };
+        SideReport::new(self.run, self.goal, report, error)
     }
 }
 

@@ -2,13 +2,14 @@
 
 use checkrein::delegation::UnitStatus;
 use checkrein::sandbox::Outcome;
-use checkrein::session::{Delivery, EventKind};
+use checkrein::session::{Delivery, EventKind, PromptError};
 use checkrein::store::StoreError;
 use checkrein_testkit::within;
+use futures::FutureExt;
 use serde_json::{Value, json};
 
 use super::{Bed, ends, journal, on_both, profile};
-use crate::start::{Result, with_agent};
+use crate::start::{Result, hard, interrupted, with_agent};
 
 fn full() -> StoreError {
     StoreError::Full("no space left on device".to_owned())
@@ -39,6 +40,52 @@ async fn a_turn_that_cannot_be_recorded_is_refused_and_other_profiles_go_on(bed:
     assert_eq!(within("the turn", turn.ended()).await?.output, "two");
     let ends = ends(&journal(&session).await?);
     assert_eq!(ends, [("s1.2".to_owned(), "completed".to_owned(), "two".to_owned())]);
+    host.is_idle()
+}
+
+/// Rules S11, W3 and S13: a hard stop ends a turn and a side run whose beginning a store that hangs does not record. Whoever waits
+/// for them hears so, with the word that it is not recorded; what was asked of the store is still work, and ends with its answer.
+async fn a_stop_ends_what_waits_for_a_store_that_hangs(bed: Bed) -> Result {
+    let store = bed.store()?;
+    let host = with_agent().build()?;
+    let profile = profile(&host, store.clone()).await?;
+    let session = profile.open("agent", Delivery::Turns).await?;
+    let other = profile.open("agent", Delivery::Turns).await?;
+    store.stalls();
+    let mut turn = session.prompt("say never", "")?;
+    let mut side = other.side_run("say never", "")?;
+    let works = [turn.id(), side.id()];
+    assert!(turn.recorded().now_or_never().is_none() && side.recorded().now_or_never().is_none());
+    let waits = host.executions().iter().all(|node| {
+        node.activity.as_ref().is_some_and(|activity| activity.what == "waits to be recorded")
+    });
+    assert!(waits, "{:?}", host.executions());
+    assert_eq!((session.stop("user", "enough").turn, other.stop("user", "enough").side), (1, 1));
+    assert!(within("the answer", turn.recorded()).await?.is_err(), "it was not recorded");
+    assert!(within("the answer", side.recorded()).await?.is_err(), "it was not recorded");
+    let turn = within("the turn", turn.ended()).await?;
+    let side = within("the side run", side.ended()).await?;
+    for (outcome, unrecorded) in [(turn.outcome, turn.unrecorded), (side.outcome, side.unrecorded)]
+    {
+        assert_eq!(outcome, interrupted(hard("enough")));
+        assert!(unrecorded.is_some(), "nobody may think that it is recorded");
+    }
+    // The store may still write it, so it is neither over nor forgotten.
+    assert!(works.iter().all(|work| host.host().tree().contains(*work)));
+    assert!(matches!(session.prompt("say next", ""), Err(PromptError::Busy { .. })));
+
+    store.heals();
+    within("the rest", host.host().tree().idle(host.host().tree().root())).await?;
+    within("the records", profile.recorded()).await?;
+    let turn = session.prompt("say next", "")?;
+    assert_eq!(within("the next turn", turn.ended()).await?.output, "next");
+    let told = |run: &str, status: &str, output: &str| {
+        (run.to_owned(), status.to_owned(), output.to_owned())
+    };
+    let ends_of_turns = ends(&journal(&session).await?);
+    assert_eq!(ends_of_turns, [told("s1.1", "interrupted", ""), told("s1.2", "completed", "next")]);
+    let ends_of_sides = ends(&journal(&other).await?);
+    assert_eq!(ends_of_sides.iter().map(|end| end.1.as_str()).collect::<Vec<_>>(), ["interrupted"]);
     host.is_idle()
 }
 
@@ -164,6 +211,7 @@ async fn what_the_store_cannot_follow_is_left_out_and_counted(bed: Bed) -> Resul
 }
 
 on_both! {
+    a_stop_ends_what_waits_for_a_store_that_hangs,
     a_turn_that_cannot_be_recorded_is_refused_and_other_profiles_go_on,
     the_end_of_a_turn_waits_for_the_store_and_comes_once,
     units_are_accepted_and_completed_when_that_is_recorded,

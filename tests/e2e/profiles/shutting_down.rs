@@ -19,13 +19,13 @@ use super::{Bed, profile, released, session};
 use crate::durable;
 use crate::start::{Result, interrupted, with_agent};
 
-const REASON: &str = "the machine goes down";
+pub(super) const REASON: &str = "the machine goes down";
 
-fn reason() -> Stop {
+pub(super) fn reason() -> Stop {
     Stop::hard("operator", REASON)
 }
 
-fn bounds(drain: Duration, settle: Duration) -> Bounds {
+pub(super) fn bounds(drain: Duration, settle: Duration) -> Bounds {
     let short = Duration::from_millis(50);
     Bounds {
         tell_clients: short,
@@ -115,7 +115,7 @@ fn kinds(report: &[checkrein::work::shutdown::Piece]) -> BTreeSet<&str> {
     report.iter().map(|piece| piece.kind.as_str()).collect()
 }
 
-async fn ended(shutdown: &Shutdown) -> Result<Arc<Report>> {
+pub(super) async fn ended(shutdown: &Shutdown) -> Result<Arc<Report>> {
     within("the shutdown", shutdown.ended()).await?.ok_or_else(|| anyhow::anyhow!("no report"))
 }
 
@@ -210,7 +210,7 @@ async fn what_outlives_the_drain_is_cut_with_the_callers_reason() -> Result {
 }
 
 /// A turn that is admitted, and does not begin before its store has answered.
-async fn admitted(host: &TestHost, store: &Arc<Mortal>) -> Result<(Session, Turn)> {
+pub(super) async fn admitted(host: &TestHost, store: &Arc<Mortal>) -> Result<(Session, Turn)> {
     let profile = durable::profile(host, store.clone()).await?;
     let session = profile.open("agent", Delivery::Turns).await?;
     store.stalls();
@@ -233,12 +233,16 @@ async fn a_turn_that_was_admitted_and_not_started_ends_interrupted() -> Result {
     let report = ended(&shutdown).await?;
     assert_eq!(report.left.len(), 1, "it waits for its store: {report:?}");
     assert_eq!(report.left[0].id, turn.id().to_string());
+    let doing = report.left[0].doing.as_deref().unwrap_or_default();
+    assert!(doing.starts_with("waits to be recorded"), "{doing}");
     assert_eq!(host.executions()[0].stop, Some(reason()));
     // The store comes late, and with it the turn.
     store.heals();
     let report = within("the turn", turn.ended()).await?;
     assert_eq!((report.outcome, report.output.as_str()), (interrupted(reason()), ""));
     assert_eq!(report.used.calls, 0, "no guest has run");
+    within("the rest", host.host().tree().idle(host.host().tree().root())).await?;
+    within("the records", session.recorded()).await?;
     assert!(matches!(session.prompt("say x", ""), Err(PromptError::Refused(_))));
     host.is_idle()?;
     // That is what the next host finds, too.
@@ -273,14 +277,18 @@ async fn what_never_ends_is_named_and_left_alone() -> Result {
     let expected = [side.id().to_string(), endless.id().to_string()];
     assert_eq!(left, expected.iter().map(String::as_str).collect());
     assert!(report.left.iter().all(|piece| piece.owner.is_some() && !piece.label.is_empty()));
-    // Neither ended nor cancelled.
-    let mut ends = (Box::pin(side.ended()), Box::pin(endless.ended()));
-    assert!((&mut ends.0).now_or_never().is_none() && (&mut ends.1).now_or_never().is_none());
+    // Neither ended nor cancelled. Whoever waits for the one that waits for its store hears of the stop, and its work goes on.
+    let (wedged_id, endless_id) = (side.id(), endless.id());
+    let mut side = Box::pin(side.ended());
+    assert_eq!(within("the endless", endless.ended()).await?.outcome, interrupted(reason()));
+    assert!((&mut side).now_or_never().is_none());
+    let tree = host.host().tree();
+    assert!(tree.contains(wedged_id) && tree.contains(endless_id));
     host.release("wedged");
     store.heals();
-    let side = within("the wedged", ends.0).await?;
+    let side = within("the wedged", side).await?;
     assert_eq!((side.outcome, side.output.as_str()), (interrupted(reason()), "half"));
-    assert_eq!(within("the endless", ends.1).await?.outcome, interrupted(reason()));
+    within("the rest", tree.idle(tree.root())).await?;
     host.host().shutdown("the end", Duration::ZERO).await?;
     host.is_idle()
 }
