@@ -225,20 +225,43 @@ pub fn blocking<T: Send + 'static>(
     Ok(result)
 }
 
-/// Does something that may hold its thread, such as what somebody else's teardown does, on a thread for such calls. It has no
-/// node of its own: it is charged to the node of the hold.
+/// Does something that may hold its thread, such as what somebody else's teardown does. It has no node of its own: it is charged
+/// to the node of the hold. There is no answer when the call panicked.
+///
+/// The threads for blocking calls may all be held by calls that hang, and the system may have no other thread to give. So both are
+/// asked for: whichever comes first does it, and the other waits until it is done.
 pub(super) fn apart<T: Send + 'static>(
     control: &Handle,
     work: Work,
     call: impl FnOnce() -> T + Send + 'static,
-) -> JoinHandle<T> {
+) -> oneshot::Receiver<T> {
+    let (told, result) = oneshot::channel();
     let run = move || {
         let value = call();
         drop(work);
-        value
+        // Whoever has lost interest does not hear of it.
+        told.send(value).ok();
     };
+    let first = Arc::new(std::sync::Mutex::new(Some(run)));
+    let second = Arc::clone(&first);
+    let runtime = control.clone();
+    let own = move || {
+        let _inside = runtime.enter();
+        once(&first);
+    };
+    // Without it the other one comes first.
+    let _no_thread = thread("checkrein-apart", own).is_err();
     #[allow(clippy::disallowed_methods, reason = "this is the place that spawns")]
-    control.spawn_blocking(run)
+    let _detached: JoinHandle<()> = control.spawn_blocking(move || once(&second));
+    result
+}
+
+/// Calls what nobody has called yet, and holds the lock meanwhile.
+fn once(call: &std::sync::Mutex<Option<impl FnOnce()>>) {
+    let mut call = call.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(call) = call.take() {
+        call();
+    }
 }
 
 /// Spawns onto the executor threads.

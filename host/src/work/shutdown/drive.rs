@@ -193,7 +193,10 @@ impl Drive {
         // Bodies are ended on the thread of whoever stops. One that hangs must not take a thread away that timers need.
         let stopped =
             apart(&self.control, self.root.share(), move || tree.stop_and_list(root, &stop));
-        let hard_stop = async move { Ok(stopped.await??) };
+        let hard_stop = async move {
+            let stopped = stopped.await;
+            Ok(stopped.map_err(|_| "the host failed while it stopped the work")??)
+        };
         let seen = self.step(Step::HardStop, Late::Goes, hard_stop).await;
         let mut cut = Piece::all(&seen.unwrap_or_default());
         if let Some(proof) = self.drain(Step::Settle, self.bounds.settle).await {
