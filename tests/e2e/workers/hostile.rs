@@ -42,6 +42,8 @@ async fn a_worker_that_talks_nonsense_ends_its_own_run() -> Result {
     let started = says(STARTED);
     let checkpoint = "{\"checkpoint\":{\"name\":\"a\"}}";
     let many: String = (0..200).map(|n| call(n, checkpoint) + "; ").collect();
+    let get = "{\"memory-get\":{\"key\":\"a\"}}";
+    let deaf: String = (0..200).map(|n| call(n, get) + "; ").collect();
     let stays = "exec /bin/sleep 1000";
     for (what, script, expected) in [
         (
@@ -81,6 +83,7 @@ async fn a_worker_that_talks_nonsense_ends_its_own_run() -> Result {
             "one number",
         ),
         ("too many calls", format!("{started}; {many} {stays}"), "more calls at one time"),
+        ("answers that it does not read", format!("{started}; {deaf} {stays}"), "it does not read"),
         (
             "an answer of another sort",
             format!("{}; {stays}", ended("{\"completed\":{\"tools\":[]}}", TALLY)),

@@ -174,7 +174,7 @@ impl<H: Asked> Conversation<H> {
             let scope = self.door.scope();
             match said {
                 FromWorker::Started => scope.meter.enters_guest(),
-                FromWorker::Call(asking) => answers.push(self.ask(asking)?),
+                FromWorker::Call(asking) => answers.push(self.ask(&line, asking)?),
                 FromWorker::Cancel { call } => {
                     if let Some(asked) = self.asked.get(&call) {
                         asked.abort();
@@ -193,15 +193,23 @@ impl<H: Asked> Conversation<H> {
     }
 
     /// Takes a call to the side above. The future is ready when its answer is.
-    fn ask(&mut self, asking: Asking) -> Result<Answering, Ends> {
+    fn ask(&mut self, line: &Line, asking: Asking) -> Result<Answering, Ends> {
         let Asking { call, ask, used, stopped } = asking;
         let scope = self.door.scope();
         let limits = scope.meter.limits();
         scope.meter.tell(used).map_err(Ends::Limit)?;
         let most =
             limits.calls_in_flight.saturating_add(limits.open_files).saturating_add(SPARE_CALLS);
-        if self.asked.len() as u64 >= most {
+        let open = self.asked.len() as u64;
+        if open >= most {
             return Err(nonsense("more calls at one time than it may have"));
+        }
+        // A call is open until its answer was taken: for as long as that the host has it in memory.
+        let unread = line.waiting();
+        if open.saturating_add(unread) >= most {
+            return Err(Ends::Lost(format!(
+                "its process was killed, because it does not read: {unread} answers wait for it"
+            )));
         }
         if self.asked.contains_key(&call) {
             return Err(nonsense("two calls with one number"));
@@ -272,8 +280,7 @@ impl<H: Asked> Conversation<H> {
         };
         let frame = encode(&ToWorker::Answer(Box::new(answered)))
             .map_err(|error| Ends::Lost(format!("it could not be answered: {error}")))?;
-        // A process that is gone by now tells so itself.
-        line.to.send(frame).ok();
+        line.tell(frame);
         Ok(())
     }
 

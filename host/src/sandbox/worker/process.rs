@@ -5,6 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::maybe_done;
@@ -57,15 +58,39 @@ pub(super) struct Plan {
 /// The talk with a process. Dropping it says that nobody talks to it any more.
 pub(super) struct Line {
     /// Frames for it.
-    pub(super) to: mpsc::UnboundedSender<Vec<u8>>,
+    to: mpsc::UnboundedSender<Vec<u8>>,
+    /// How many of them it has not taken yet.
+    waiting: Arc<AtomicU64>,
     /// Frames from it. Ends when the process has been reaped.
     pub(super) from: mpsc::Receiver<Vec<u8>>,
 }
 
+impl Line {
+    /// Tells it something, when it has taken what it was told before.
+    pub(super) fn tell(&self, frame: Vec<u8>) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        // A process that is gone by now tells so itself.
+        self.to.send(frame).ok();
+    }
+
+    /// How many frames it has not taken yet. Each is in memory meanwhile.
+    pub(super) fn waiting(&self) -> u64 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+}
+
+/// What a process is to be told.
+struct Told {
+    frames: mpsc::UnboundedReceiver<Vec<u8>>,
+    waiting: Arc<AtomicU64>,
+}
+
 /// Starts the process as `work`, which lasts until it has been reaped.
 pub(super) fn open(control: &Handle, work: Work, plan: Plan) -> Line {
-    let (to, told) = mpsc::unbounded_channel();
+    let (to, frames) = mpsc::unbounded_channel();
     let (says, from) = mpsc::channel(1);
+    let waiting = Arc::new(AtomicU64::new(0));
+    let told = Told { frames, waiting: Arc::clone(&waiting) };
     let signal = work.signal();
     let life = async move {
         let Plan { fate, place, .. } = &plan;
@@ -76,14 +101,14 @@ pub(super) fn open(control: &Handle, work: Work, plan: Plan) -> Line {
     };
     // It ends by itself: a hard stop is what it waits for.
     let _detached = spawn_charged(control, work, life);
-    Line { to, from }
+    Line { to, waiting, from }
 }
 
 /// From the start to the reaping. Says how the process ended.
 async fn live(
     plan: &Plan,
     signal: &StopSignal,
-    told: mpsc::UnboundedReceiver<Vec<u8>>,
+    told: Told,
     says: &mpsc::Sender<Vec<u8>>,
 ) -> String {
     let Plan { settings, fate, .. } = plan;
@@ -184,7 +209,7 @@ async fn write(
     input: &mut (impl AsyncWrite + Unpin),
     plan: &Plan,
     signal: &StopSignal,
-    mut told: mpsc::UnboundedReceiver<Vec<u8>>,
+    mut told: Told,
 ) {
     let mut soft_is_due = !plan.knows_of_a_stop;
     // An error means that it does not read any more, and what it says tells more than that.
@@ -196,8 +221,9 @@ async fn write(
                 biased;
                 stop = signal.raised(StopKind::Hard) => stop,
                 stop = signal.raised(StopKind::Soft), if soft_is_due => stop,
-                Some(answer) = told.recv() => {
+                Some(answer) = told.frames.recv() => {
                     send(input, &answer).await?;
+                    told.waiting.fetch_sub(1, Ordering::Relaxed);
                     continue;
                 }
             };
