@@ -1,5 +1,6 @@
 //! Profiles that are served from their homes, with real guests in them: the base tests of RULES "Shutdown and profiles".
 
+mod dropped;
 mod late;
 mod retiring;
 mod schedules;

@@ -1,5 +1,6 @@
 //! The profiles that a host serves from homes: what each holds while it is served.
 
+use std::any::Any;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -127,6 +128,10 @@ impl Homes {
 }
 
 impl Held for Served {
+    fn handles(&self) -> Arc<dyn Any + Send + Sync> {
+        Arc::new(Arc::clone(self.profile.store()))
+    }
+
     fn unpublish(&self) {}
 
     fn unbind_schedule(&self) {

@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
+use tokio::task::AbortHandle;
 
 use super::homes::Homes;
 use super::host::Host;
@@ -34,9 +34,22 @@ pub struct ServiceSettings {
 }
 
 /// A host with the profiles of a directory. Cheap to clone; every clone is the same service.
+///
+/// When the last one goes without a shutdown, everything in its profiles is stopped hard, and each home is free when its work has
+/// ended and nobody has a handle of its profile any more. Nobody hears how that goes: ask for a shutdown where it matters.
 #[derive(Clone)]
 pub struct Service {
     shared: Arc<Shared>,
+    _last: Arc<Last>,
+}
+
+/// Goes with the last handle of a service, and ends the task that keeps the profiles.
+struct Last(AbortHandle);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 struct Shared {
@@ -49,7 +62,7 @@ struct Shared {
     last: Mutex<Reconciled>,
     /// What was wanted then, and that there is something new.
     acted: (Mutex<Vec<Wanted>>, Notify),
-    keeper: Mutex<Option<JoinHandle<()>>>,
+    keeper: Mutex<Option<AbortHandle>>,
     shutdown: OnceLock<Shutdown>,
 }
 
@@ -77,15 +90,14 @@ impl Service {
             keeper: Mutex::default(),
             shutdown: OnceLock::new(),
         };
-        let service = Service { shared: Arc::new(shared) };
+        let shared = Arc::new(shared);
         // Before the first look, so that nothing falls between the two.
-        let watcher = Watcher::new(&service.shared.directory);
-        service.reconcile().await?;
-        let root = service.root().share();
-        let keep = keep(Arc::downgrade(&service.shared), watcher);
-        let keeper = spawn_charged(host.sandbox().control(), root, keep);
-        *lock(&service.shared.keeper) = Some(keeper);
-        Ok(service)
+        let watcher = Watcher::new(&shared.directory);
+        shared.look().await?;
+        let (root, keep) = (host.node().share(), keep(Arc::downgrade(&shared), watcher));
+        let keeper = spawn_charged(host.sandbox().control(), root, keep).abort_handle();
+        *lock(&shared.keeper) = Some(keeper.clone());
+        Ok(Service { shared, _last: Arc::new(Last(keeper)) })
     }
 
     /// The host.
@@ -119,12 +131,7 @@ impl Service {
     ///
     /// Cancel safe: what is done stays done.
     pub async fn reconcile(&self) -> Result<Reconciled, Error> {
-        let wanted = listing(&self.shared.directory).map_err(|error| {
-            let attempt =
-                format!("could not read the profiles in {}", self.shared.directory.display());
-            Error::because(ErrorKind::Machine, attempt, error)
-        })?;
-        Ok(self.shared.reconcile(&wanted).await)
+        self.shared.look().await
     }
 
     /// The figures of the host and its profiles, as [`Host::metrics`] has them, with the profiles that are parked.
@@ -138,17 +145,29 @@ impl Service {
     }
 
     /// Says what else is done in a shutdown: how clients are told, listeners stopped, the report kept. To be called once,
-    /// before the first request; a later call changes nothing.
+    /// before the first request; a later call changes nothing. Steps that have a handle of the service keep it alive until they
+    /// were taken.
     pub fn on_shutdown(&self, steps: Steps) {
         self.shared.shutdown.get_or_init(|| self.shutdown_with(steps));
     }
 
     /// Asks for the shutdown. A second request joins the first, and may send it straight to the hard stop (D5, D8).
     pub fn request(&self, request: &Request) -> Requested {
-        self.shutdown().request(request)
+        let requested = self.shutdown().request(request);
+        if let Requested::Began = requested {
+            // Its steps need the profiles, whoever lets go of the service meanwhile.
+            let (service, shutdown) = (self.clone(), self.shutdown().clone());
+            let kept = async move {
+                drop(shutdown.ended().await);
+                drop(service);
+            };
+            let control = self.host().sandbox().control();
+            let _detached = spawn_charged(control, self.root().share(), kept);
+        }
+        requested
     }
 
-    /// The shutdown, whether or not it has been asked for.
+    /// The shutdown, whether or not it has been asked for. Ask by [`Service::request`]: it keeps the service until the end.
     pub fn shutdown(&self) -> &Shutdown {
         self.shared.shutdown.get_or_init(|| self.shutdown_with(Steps::new()))
     }
@@ -173,14 +192,21 @@ impl Service {
     }
 
     fn shutdown_with(&self, steps: Steps) -> Shutdown {
-        let (revokes, flushes) = (self.clone(), self.clone());
+        // The service has the shutdown; the shutdown must not have the service.
+        let [revokes, flushes] = [(); 2].map(|()| Arc::downgrade(&self.shared));
         let steps = steps
             .revoke_tickets(move || async move {
-                let profiles = &revokes.shared.profiles;
-                profiles.served().iter().for_each(Authority::unpublish);
+                if let Some(shared) = revokes.upgrade() {
+                    shared.profiles.served().iter().for_each(Authority::unpublish);
+                }
                 Ok(())
             })
-            .flush(move |settled| async move { flushes.shared.flush(settled).await });
+            .flush(move |settled| async move {
+                match flushes.upgrade() {
+                    Some(shared) => shared.flush(settled).await,
+                    None => Ok(()),
+                }
+            });
         let control = self.shared.host.sandbox().control().clone();
         Shutdown::new(control, self.root().share(), self.shared.bounds, steps)
     }
@@ -191,6 +217,15 @@ impl Service {
 }
 
 impl Shared {
+    /// Makes the served profiles those of the directory.
+    async fn look(&self) -> Result<Reconciled, Error> {
+        let wanted = listing(&self.directory).map_err(|error| {
+            let attempt = format!("could not read the profiles in {}", self.directory.display());
+            Error::because(ErrorKind::Machine, attempt, error)
+        })?;
+        Ok(self.reconcile(&wanted).await)
+    }
+
     async fn reconcile(&self, wanted: &[Wanted]) -> Reconciled {
         let done = self.profiles.reconcile(wanted, self.retire).await;
         let nothing = Reconciled { kept: done.kept.clone(), ..Reconciled::default() };
@@ -245,7 +280,7 @@ impl Shared {
 }
 
 /// Keeps the profiles as the directory says, until the service is gone or the host takes no new work.
-async fn keep(service: std::sync::Weak<Shared>, mut watcher: Watcher) {
+async fn keep(service: Weak<Shared>, mut watcher: Watcher) {
     let mut rest = tokio::time::interval(REST);
     rest.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {

@@ -10,6 +10,7 @@
 //! then a wait; then the schedule owner is unbound, the store closed, the count written, the lock given back. Nothing
 //! after the wait happens while any work is alive, and nothing of it happens twice.
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::path::Path;
@@ -35,6 +36,10 @@ const CLOSING: Duration = Duration::from_secs(2);
 /// What a profile holds while it is served: sessions, the schedule owner, the store. An [`Authority`] calls each step
 /// from one place, in the order in which they stand here.
 pub trait Held: Send + Sync + 'static {
+    /// What is open in the home, such as the store. It is kept until the last piece of work has gone, also when the authority was
+    /// lost, and let go of before the lock. There must be no hold on the profile's work in it, or the work would keep itself.
+    fn handles(&self) -> Arc<dyn Any + Send + Sync>;
+
     /// Takes the profile out of whatever lists and routes it. Called once, before anything is stopped. It must not wait.
     fn unpublish(&self);
 
@@ -160,7 +165,8 @@ impl<H: Held> Authority<H> {
         let (id, tree, home) = (node.0.id(), node.0.tree(), lock.home().into());
         let held = Arc::new(held);
         let count = Arc::new(CountWriter::start(&node.0, Arc::clone(&lock))?);
-        node.0.set_body(Arc::new(Keeps((Arc::clone(&held), Arc::clone(&count), lock))));
+        // Not what is held itself: that has holds on the node, and would keep what keeps it.
+        node.0.set_body(Arc::new(Keeps((held.handles(), Arc::clone(&count), lock))));
         let shared = Shared {
             name,
             home,

@@ -10,6 +10,7 @@ mod registry;
 mod tickets;
 mod watcher;
 
+use std::any::Any;
 use std::future::Future;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -74,15 +75,24 @@ struct Things {
     writing: Arc<AtomicBool>,
     /// Closing does not come to an end.
     hangs: Arc<AtomicBool>,
+    handles: Arc<Handles>,
 }
+
+/// What it has open in its home.
+struct Handles(Diary);
 
 impl Things {
     fn new(diary: &Diary) -> Things {
-        Things { diary: diary.clone(), writing: Arc::default(), hangs: Arc::default() }
+        let handles = Arc::new(Handles(diary.clone()));
+        Things { diary: diary.clone(), writing: Arc::default(), hangs: Arc::default(), handles }
     }
 }
 
 impl Held for Things {
+    fn handles(&self) -> Arc<dyn Any + Send + Sync> {
+        self.handles.clone()
+    }
+
     fn unpublish(&self) {
         self.diary.note("unpublished");
     }
@@ -103,9 +113,9 @@ impl Held for Things {
     }
 }
 
-impl Drop for Things {
+impl Drop for Handles {
     fn drop(&mut self) {
-        self.diary.note("dropped");
+        self.0.note("dropped");
     }
 }
 
