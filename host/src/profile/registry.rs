@@ -6,6 +6,9 @@
 //!     │          └──no longer wanted──► retiring ──work has ended──► gone
 //!     └──► parked, with its reason; looked at again each time
 //! ```
+//!
+//! Homes are opened, and changed configurations taken over, side by side, each by a task of its own. Whoever asked waits for them
+//! for a while; what takes longer goes on, and is published when it is done. So a home that is slow holds up no other.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,19 +21,24 @@ use std::time::Duration;
 use futures::future::{Either, join_all, select, select_all};
 use serde::Serialize;
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex as Turnstile, Notify, Semaphore};
-use tokio::time::{sleep, timeout};
+use tokio::sync::{Mutex as Turnstile, Notify, Semaphore, oneshot};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::authority::{Authority, Claimed, Held, Retired};
 use super::listing::Wanted;
 use super::lock::{HomeLock, LockError};
-use crate::work::{Refused, Work, blocking};
+use crate::work::{Refused, Work, blocking, spawn_charged};
 
 /// How long taking the lock of a home may take.
 const LOCKING: Duration = Duration::from_secs(2);
 
 /// How many homes may be in the middle of being locked; each holds a thread.
 const LOCKED_AT_ONCE: usize = 4;
+
+/// How long a reconciliation waits for homes that are being opened and for configurations that are being taken over. A component
+/// may have to be compiled first, and a disk may hang.
+const OPENING: Duration = Duration::from_secs(5);
 
 /// How long until a profile without work that could not be closed is worth another attempt.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -112,6 +120,12 @@ pub enum Parked {
         /// What is in the way.
         words: String,
     },
+    /// It is being opened, and will be served when that is done.
+    #[error("{words}")]
+    Opening {
+        /// What is known of it.
+        words: String,
+    },
     /// It could not be opened.
     #[error("{0}")]
     NotOpened(NotOpened),
@@ -125,13 +139,19 @@ pub enum Parked {
 
 /// The profiles of one host.
 pub struct Profiles<O: Opens> {
-    opens: O,
-    host: Work,
-    /// For a look; changed only by whoever has `changing`, except that an authority may retire by itself at any time.
-    state: Mutex<State<O::Held>>,
+    shared: Arc<Shared<O>>,
     /// One change of the set at a time.
     changing: Turnstile<()>,
-    /// Woken when somebody was retired.
+}
+
+/// What whoever opens a home has, too.
+struct Shared<O: Opens> {
+    opens: O,
+    host: Work,
+    /// For a look; changed only by whoever has `changing`, except that an authority may retire by itself at any time, and that
+    /// whoever is done with a home takes its name out of `busy` and puts it where it belongs.
+    state: Mutex<State<O::Held>>,
+    /// Woken when somebody was retired, or a home was opened that nobody waited for any more.
     more: Notify,
     /// How many homes may be in the middle of being locked.
     locking: Arc<Semaphore>,
@@ -141,6 +161,26 @@ struct State<H: Held> {
     served: BTreeMap<String, Served<H>>,
     parked: BTreeMap<String, Parked>,
     retiring: Vec<Authority<H>>,
+    /// Homes that are being opened, and served ones whose configuration is being taken over.
+    busy: BTreeMap<String, Busy>,
+    /// How many have ever been busy.
+    begun: u64,
+    /// Something was done so late that what is wanted may be something else by now.
+    late: bool,
+}
+
+/// A name at which a task is busy.
+struct Busy {
+    /// Which of all: whoever is not this one any more has been given up.
+    number: u64,
+    home: PathBuf,
+    task: AbortHandle,
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 struct Served<H: Held> {
@@ -174,39 +214,45 @@ pub struct Reconciled {
 impl<O: Opens> Profiles<O> {
     /// None yet. Their nodes will be below `host`.
     pub fn new(host: Work, opens: O) -> Profiles<O> {
-        let state =
-            State { served: BTreeMap::new(), parked: BTreeMap::new(), retiring: Vec::new() };
-        Profiles {
+        let state = State {
+            served: BTreeMap::new(),
+            parked: BTreeMap::new(),
+            retiring: Vec::new(),
+            busy: BTreeMap::new(),
+            begun: 0,
+            late: false,
+        };
+        let shared = Shared {
             opens,
             host,
             state: Mutex::new(state),
-            changing: Turnstile::new(()),
             more: Notify::new(),
             locking: Arc::new(Semaphore::new(LOCKED_AT_ONCE)),
-        }
+        };
+        Profiles { shared: Arc::new(shared), changing: Turnstile::new(()) }
     }
 
     /// The profiles that are served, by name.
     pub fn served(&self) -> Vec<Authority<O::Held>> {
-        let state = self.state();
+        let state = self.shared.state();
         let served = state.served.values().map(|served| &served.authority);
         served.filter(|authority| authority.is_published()).cloned().collect()
     }
 
     /// One served profile.
     pub fn get(&self, name: &str) -> Option<Authority<O::Held>> {
-        let authority = self.state().served.get(name).map(|served| served.authority.clone());
+        let authority = self.shared.state().served.get(name).map(|served| served.authority.clone());
         authority.filter(Authority::is_published)
     }
 
     /// The profiles that are wanted and not served, and why.
     pub fn parked(&self) -> BTreeMap<String, Parked> {
-        self.state().parked.clone()
+        self.shared.state().parked.clone()
     }
 
     /// The authorities that are retired and not released yet. They are not listed, and have lock and handles still.
     pub fn retiring(&self) -> Vec<Authority<O::Held>> {
-        let state = self.state();
+        let state = self.shared.state();
         let served = state.served.values().map(|served| &served.authority);
         let retired = served.filter(|authority| !authority.is_published());
         state.retiring.iter().chain(retired).cloned().collect()
@@ -216,6 +262,9 @@ impl<O: Opens> Profiles<O> {
     /// the first wait; the retirements are waited for together, within `bound`. A profile that cannot be released
     /// holds up none of the others (P6). A profile that was retired by name and is wanted is served again.
     ///
+    /// All homes are opened side by side. One that is not opened within five seconds is parked as [`Parked::Opening`], goes on
+    /// being opened, and is published as soon as it is; in the same way a configuration is taken over.
+    ///
     /// # Cancel safety
     ///
     /// Cancel safe: what is done stays done, and the next reconciliation goes on from there.
@@ -223,30 +272,44 @@ impl<O: Opens> Profiles<O> {
         let _one = self.changing.lock().await;
         let mut done = Reconciled { removed: self.unpublish_all_but(wanted), ..Default::default() };
         self.finish_retiring(bound, &mut done).await;
-        for wanted in wanted {
-            self.sort_out_retired();
-            let served = self
-                .state()
-                .served
-                .get(&wanted.name)
-                .map(|served| (served.authority.clone(), *served.version == *wanted.version));
-            match served {
-                Some((_, true)) => done.kept.push(wanted.name.clone()),
-                Some((authority, false)) => self.reload(wanted, &authority, &mut done).await,
-                None => match self.open(wanted).await {
-                    Ok(_) => done.added.push(wanted.name.clone()),
-                    Err(parked) => {
-                        done.parked.insert(wanted.name.clone(), parked);
-                    }
-                },
+        self.sort_out_retired();
+        self.shared.state().late = false;
+        let until = Instant::now() + OPENING;
+        // All have begun before the first is waited for.
+        let begin = |wanted: &Wanted| (wanted.name.clone(), Shared::begin(&self.shared, wanted));
+        let changes: Vec<_> = wanted.iter().map(begin).collect();
+        let ends = changes.into_iter().map(|(name, change)| async move {
+            let changed = change.within(&name, until).await;
+            (name, changed)
+        });
+        for (name, change) in join_all(ends).await {
+            match change {
+                Changed::Kept => done.kept.push(name),
+                Changed::Opened(Ok(_)) => done.added.push(name),
+                Changed::Opened(Err(parked)) => drop(done.parked.insert(name, parked)),
+                Changed::Reloaded(Ok(())) => done.reloaded.push(name),
+                Changed::Reloaded(Err(wrong)) => drop(done.not_reloaded.insert(name, wrong)),
             }
         }
-        self.state().parked.clone_from(&done.parked);
+        let mut state = self.shared.state();
+        let mut parked = done.parked.clone();
+        // What was done after its time was over may have been done since.
+        parked.retain(|name, _| !state.served.contains_key(name));
+        for (name, parked) in &mut parked {
+            if let Parked::Opening { .. } = parked
+                && !state.busy.contains_key(name)
+                && let Some(failed) = state.parked.get(name)
+            {
+                parked.clone_from(failed);
+            }
+        }
+        state.parked = parked;
+        drop(state);
         done
     }
 
     /// Serves one profile, unless it is served already. When its home has an authority that is still being retired, the end
-    /// of that is waited for first, within `bound` (P7).
+    /// of that is waited for first, within `bound` (P7). That the home is opened is waited for without a bound.
     ///
     /// # Errors
     ///
@@ -254,43 +317,51 @@ impl<O: Opens> Profiles<O> {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the profile is either served or not.
+    /// Cancel safe. When opening has begun it goes on.
     pub async fn serve(
         &self,
         wanted: &Wanted,
         bound: Duration,
     ) -> Result<Authority<O::Held>, Parked> {
-        let _one = self.changing.lock().await;
-        self.sort_out_retired();
-        if let Some(served) = self.get(&wanted.name).filter(|served| *served.home() == *wanted.home)
-        {
-            return Ok(served);
-        }
-        let mut old = self.retiring();
-        old.retain(|old| *old.home() == *wanted.home);
-        join_all(old.iter().map(|old| old.retire(bound))).await;
-        self.forget_released();
-        let opened = self.open(wanted).await;
-        let mut state = self.state();
-        match &opened {
-            Ok(_) => state.parked.remove(&wanted.name),
-            Err(parked) => state.parked.insert(wanted.name.clone(), parked.clone()),
+        let begun = {
+            let _one = self.changing.lock().await;
+            self.sort_out_retired();
+            let served = self.get(&wanted.name);
+            if let Some(served) = served.filter(|served| *served.home() == *wanted.home) {
+                return Ok(served);
+            }
+            let mut old = self.retiring();
+            old.retain(|old| *old.home() == *wanted.home);
+            join_all(old.iter().map(|old| old.retire(bound))).await;
+            self.forget_released();
+            Shared::open(&self.shared, wanted)
         };
+        let opened = match begun {
+            Ok(begun) => begun.await.unwrap_or_else(|_| Err(given_up(&wanted.name))),
+            Err(parked) => Err(parked),
+        };
+        if let Err(parked) = &opened {
+            self.shared.state().parked.insert(wanted.name.clone(), parked.clone());
+        }
         opened
     }
 
     /// Stops serving one profile. It is unlisted and stopped from the first poll on, also while the set is being changed.
-    /// None when no such profile is served or being retired.
+    /// None when no such profile is served or being retired; one that is being opened is given up.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe, as [`Authority::retire`].
     pub async fn retire(&self, name: &str, bound: Duration) -> Option<Retired> {
-        let authority = {
-            let state = self.state();
+        let (authority, given_up) = {
+            let mut state = self.shared.state();
+            let given_up = state.busy.remove(name);
             let served = state.served.get(name).map(|served| &served.authority);
-            served.or_else(|| state.retiring.iter().find(|old| old.name() == name)).cloned()
-        }?;
+            let old = served.or_else(|| state.retiring.iter().find(|old| old.name() == name));
+            (old.cloned(), given_up)
+        };
+        drop(given_up);
+        let authority = authority?;
         authority.unpublish();
         self.sort_out_retired();
         let retired = authority.retire(bound).await;
@@ -308,16 +379,19 @@ impl<O: Opens> Profiles<O> {
         self.reconcile(&[], bound).await
     }
 
-    /// Waits until it is worth while to reconcile again for the sake of those that are retired: one of them has no work
-    /// left. For ever while there is none.
+    /// Waits until it is worth while to reconcile again: one of those that are retired has no work left, or a home was opened so
+    /// late that something else may be wanted by now. For ever while there is no such thing.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe.
     pub async fn releasable(&self) {
         loop {
-            let mut more = std::pin::pin!(self.more.notified());
+            let mut more = std::pin::pin!(self.shared.more.notified());
             more.as_mut().enable();
+            if self.shared.state().late {
+                return;
+            }
             let retiring = self.retiring();
             let ended = retiring.iter().map(|old| async {
                 if old.is_idle() {
@@ -336,17 +410,20 @@ impl<O: Opens> Profiles<O> {
 
     /// Before the first wait: all that is not wanted is unlisted and stopped. Returns who that is.
     fn unpublish_all_but(&self, wanted: &[Wanted]) -> Vec<String> {
-        let leaving: Vec<_> = {
-            let stays = |authority: &Authority<O::Held>| {
-                let same = |wanted: &Wanted| {
-                    *wanted.name == *authority.name() && *wanted.home == *authority.home()
-                };
-                wanted.iter().any(same)
+        let (leaving, given_up): (Vec<_>, Vec<_>) = {
+            let stays = |name: &str, home: &Path| {
+                wanted.iter().any(|wanted| *wanted.name == *name && *wanted.home == *home)
             };
-            let state = self.state();
+            let mut state = self.shared.state();
+            let given_up = state.busy.extract_if(.., |name, busy| !stays(name, &busy.home));
+            let given_up = given_up.collect();
             let served = state.served.values().map(|served| &served.authority);
-            served.filter(|authority| !stays(authority)).cloned().collect()
+            let leave =
+                |authority: &&Authority<O::Held>| !stays(authority.name(), authority.home());
+            (served.filter(leave).cloned().collect(), given_up)
         };
+        // Not under the lock: what they had opened goes here.
+        drop(given_up);
         leaving.iter().for_each(Authority::unpublish);
         self.sort_out_retired();
         leaving.iter().map(|authority| authority.name().to_owned()).collect()
@@ -355,24 +432,24 @@ impl<O: Opens> Profiles<O> {
     /// Moves those that were retired from the served ones to the retiring ones.
     fn sort_out_retired(&self) {
         {
-            let mut state = self.state();
+            let mut state = self.shared.state();
             let State { served, retiring, .. } = &mut *state;
             let retired = served.extract_if(.., |_, served| !served.authority.is_published());
             retiring.extend(retired.map(|(_, served)| served.authority));
         }
         self.forget_released();
-        self.more.notify_waiters();
+        self.shared.more.notify_waiters();
     }
 
     fn forget_released(&self) {
         let released: Vec<_> =
-            self.state().retiring.extract_if(.., |old| old.is_released()).collect();
+            self.shared.state().retiring.extract_if(.., |old| old.is_released()).collect();
         // Not under the lock: what they hold goes here.
         drop(released);
     }
 
     async fn finish_retiring(&self, bound: Duration, done: &mut Reconciled) {
-        let retiring = self.state().retiring.clone();
+        let retiring = self.shared.state().retiring.clone();
         let retired = join_all(retiring.iter().map(|old| old.retire(bound))).await;
         for (old, retired) in retiring.iter().zip(retired) {
             match retired {
@@ -384,27 +461,60 @@ impl<O: Opens> Profiles<O> {
         }
         self.forget_released();
     }
+}
 
-    async fn reload(&self, wanted: &Wanted, authority: &Authority<O::Held>, done: &mut Reconciled) {
-        // None: it was retired by name in this very moment.
-        let Some(held) = authority.held() else { return };
-        match self.opens.reload(wanted, &held).await {
-            Ok(()) => {
-                if let Some(served) = self.state().served.get_mut(&wanted.name) {
-                    served.version = Arc::clone(&wanted.version);
-                }
-                done.reloaded.push(wanted.name.clone());
-            }
-            Err(wrong) => {
-                done.not_reloaded.insert(wanted.name.clone(), wrong);
-            }
+impl<O: Opens> Shared<O> {
+    /// Begins what there is to do about a profile that is wanted.
+    fn begin(shared: &Arc<Self>, wanted: &Wanted) -> Change<O::Held> {
+        let served = {
+            let state = shared.state();
+            let served = state.served.get(&wanted.name);
+            let served = served.filter(|served| served.authority.is_published());
+            served.map(|served| (served.authority.clone(), *served.version == *wanted.version))
+        };
+        match served {
+            Some((_, true)) => Change::Done(Changed::Kept),
+            Some((authority, false)) => Shared::reload(shared, wanted, &authority),
+            None => match Shared::open(shared, wanted) {
+                Ok(opening) => Change::Opening(opening),
+                Err(parked) => Change::Done(Changed::Opened(Err(parked))),
+            },
         }
     }
 
-    /// Serves a profile. The lock says whether its home is free; it cannot say that whoever has it is leaving.
-    async fn open(&self, wanted: &Wanted) -> Result<Authority<O::Held>, Parked> {
+    fn reload(
+        shared: &Arc<Self>,
+        wanted: &Wanted,
+        authority: &Authority<O::Held>,
+    ) -> Change<O::Held> {
+        // None: it was retired by name in this very moment.
+        let Some(held) = authority.held() else { return Change::Done(Changed::Kept) };
+        let (tell, told) = oneshot::channel();
+        let (opener, wanted) = (Arc::clone(shared), wanted.clone());
+        let (name, home, id) = (wanted.name.clone(), wanted.home.clone(), authority.id());
+        let begun = shared.busy(&name, home, |number| async move {
+            let reloaded = opener.opens.reload(&wanted, &held).await;
+            drop(held);
+            opener.done(&wanted.name, number, |state| {
+                let served = state.served.get_mut(&wanted.name);
+                if let Some(served) = served.filter(|served| served.authority.id() == id)
+                    && reloaded.is_ok()
+                {
+                    served.version = Arc::clone(&wanted.version);
+                }
+                state.late |= tell.send(reloaded).is_err();
+            });
+        });
+        match begun {
+            Ok(()) => Change::Reloading(told),
+            Err(_) => Change::Done(Changed::Reloaded(Err(slow(&name)))),
+        }
+    }
+
+    /// Begins to open a home. The lock says whether it is free; it cannot say that whoever has it is leaving.
+    fn open(shared: &Arc<Self>, wanted: &Wanted) -> Result<Opening<O::Held>, Parked> {
         {
-            let state = self.state();
+            let state = shared.state();
             if let Some(old) = state.retiring.iter().find(|old| *old.home() == *wanted.home) {
                 return Err(Parked::Retiring { words: left_of(old) });
             }
@@ -414,14 +524,65 @@ impl<O: Opens> Profiles<O> {
                 return Err(Parked::Refused { words });
             }
         }
+        let (tell, told) = oneshot::channel();
+        let (opener, wanted) = (Arc::clone(shared), wanted.clone());
+        let (name, home) = (wanted.name.clone(), wanted.home.clone());
+        shared.busy(&name, home, |number| async move {
+            let opened = opener.opened(&wanted).await;
+            opener.done(&wanted.name, number, |state| {
+                let name = wanted.name.clone();
+                match &opened {
+                    Ok(authority) => {
+                        let (authority, version) = (authority.clone(), Arc::clone(&wanted.version));
+                        state.parked.remove(&name);
+                        state.served.insert(name, Served { authority, version });
+                    }
+                    Err(parked) => drop(state.parked.insert(name, parked.clone())),
+                }
+                let is_served = opened.is_ok();
+                state.late |= tell.send(opened).is_err() && is_served;
+            });
+        })?;
+        Ok(told)
+    }
+
+    /// Starts a task that is busy with that name, unless one is.
+    fn busy<F>(&self, name: &str, home: PathBuf, task: impl FnOnce(u64) -> F) -> Result<(), Parked>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut state = self.state();
+        if state.busy.contains_key(name) {
+            return Err(opening(name));
+        }
+        state.begun += 1;
+        let number = state.begun;
+        // It waits for the lock of the state before it says that it is done.
+        let task = spawn_charged(&Handle::current(), self.host.share(), task(number));
+        state.busy.insert(name.to_owned(), Busy { number, home, task: task.abort_handle() });
+        Ok(())
+    }
+
+    /// The task of that number is done, and changes the state, unless it has been given up.
+    fn done(&self, name: &str, number: u64, change: impl FnOnce(&mut State<O::Held>)) {
+        let mut state = self.state();
+        if state.busy.get(name).is_some_and(|busy| busy.number == number) {
+            // To abort what is at its end does nothing.
+            let busy = state.busy.remove(name);
+            change(&mut state);
+            drop(state);
+            drop(busy);
+            self.more.notify_waiters();
+        }
+    }
+
+    async fn opened(&self, wanted: &Wanted) -> Result<Authority<O::Held>, Parked> {
         let lock = self.lock(&wanted.home).await?;
         let claimed = Claimed::new(&self.host, &wanted.name, lock)?;
         let held = self.opens.open(wanted, claimed.work()).await?;
         let authority = Authority::serve(claimed, held).map_err(|error| NotOpened::Unusable {
             words: format!("the system gives no thread: {error}"),
         })?;
-        let served = Served { authority: authority.clone(), version: Arc::clone(&wanted.version) };
-        self.state().served.insert(wanted.name.clone(), served);
         Ok(authority)
     }
 
@@ -432,11 +593,13 @@ impl<O: Opens> Profiles<O> {
             let words = format!("locking the home {} takes too long", home.display());
             Parked::NotOpened(NotOpened::Unusable { words })
         };
-        let permit = Arc::clone(&self.locking).try_acquire_owned().map_err(|_| slow())?;
+        let until = Instant::now() + LOCKING;
+        let permit = timeout_at(until, Arc::clone(&self.locking).acquire_owned()).await;
+        let permit = permit.ok().and_then(Result::ok).ok_or_else(slow)?;
         let (what, path) = (format!("lock of {}", home.display()), home.to_owned());
         let take = move || HomeLock::take(&path);
         let taken = blocking(&Handle::current(), &self.host, &what, permit, take)?;
-        match timeout(LOCKING, taken).await {
+        match timeout_at(until, taken).await {
             Ok(Ok(taken)) => Ok(taken?),
             Ok(Err(_)) | Err(_) => Err(slow()),
         }
@@ -445,6 +608,53 @@ impl<O: Opens> Profiles<O> {
     fn state(&self) -> MutexGuard<'_, State<O::Held>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+type Opening<H> = oneshot::Receiver<Result<Authority<H>, Parked>>;
+
+/// What was begun about one profile.
+enum Change<H: Held> {
+    Done(Changed<H>),
+    Opening(Opening<H>),
+    Reloading(oneshot::Receiver<Result<(), NotOpened>>),
+}
+
+/// What came of it.
+enum Changed<H: Held> {
+    Kept,
+    Opened(Result<Authority<H>, Parked>),
+    Reloaded(Result<(), NotOpened>),
+}
+
+impl<H: Held> Change<H> {
+    /// Waits for it, but not beyond `until`.
+    async fn within(self, name: &str, until: Instant) -> Changed<H> {
+        match self {
+            Change::Done(changed) => changed,
+            Change::Opening(told) => Changed::Opened(match timeout_at(until, told).await {
+                Ok(Ok(opened)) => opened,
+                Ok(Err(_)) => Err(given_up(name)),
+                Err(_) => Err(opening(name)),
+            }),
+            Change::Reloading(told) => Changed::Reloaded(match timeout_at(until, told).await {
+                Ok(Ok(reloaded)) => reloaded,
+                Ok(Err(_)) | Err(_) => Err(slow(name)),
+            }),
+        }
+    }
+}
+
+fn opening(name: &str) -> Parked {
+    Parked::Opening { words: format!("the profile {name} is still being opened") }
+}
+
+fn given_up(name: &str) -> Parked {
+    Parked::Refused { words: format!("the profile {name} was given up while it was being opened") }
+}
+
+fn slow(name: &str) -> NotOpened {
+    let words = format!("the configuration of the profile {name} is still being taken over");
+    NotOpened::Unusable { words }
 }
 
 /// The first of several ends; never, when there are none.
@@ -464,9 +674,17 @@ fn left_of<H: Held>(old: &Authority<H>) -> String {
     }
 }
 
+impl<O: Opens> Drop for Profiles<O> {
+    /// What is being opened is given up.
+    fn drop(&mut self) {
+        let given_up = std::mem::take(&mut self.shared.state().busy);
+        drop(given_up);
+    }
+}
+
 impl<O: Opens> fmt::Debug for Profiles<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.state();
+        let state = self.shared.state();
         f.debug_struct("Profiles")
             .field("served", &state.served.keys().collect::<Vec<_>>())
             .field("parked", &state.parked)

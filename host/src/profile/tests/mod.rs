@@ -124,6 +124,16 @@ impl Drop for Handles {
 struct Opener {
     opened: Mutex<Vec<(String, Diary, Work)>>,
     loaded: AtomicUsize,
+    /// Lets one go on whose configuration says that it is slow.
+    goes_on: tokio::sync::Notify,
+}
+
+impl Opener {
+    async fn is_slow(&self, wanted: &Wanted) {
+        if std::fs::read_to_string(&wanted.configuration).unwrap().contains("slow") {
+            self.goes_on.notified().await;
+        }
+    }
 }
 
 impl Opener {
@@ -154,6 +164,7 @@ impl Opens for Arc<Opener> {
 
     async fn open(&self, wanted: &Wanted, work: &Work) -> Result<Things, NotOpened> {
         check(wanted)?;
+        self.is_slow(wanted).await;
         let diary = Diary::default();
         self.opened.lock().unwrap().push((wanted.name.clone(), diary.clone(), work.share()));
         Ok(Things::new(&diary))
@@ -161,6 +172,7 @@ impl Opens for Arc<Opener> {
 
     async fn reload(&self, wanted: &Wanted, _held: &Things) -> Result<(), NotOpened> {
         check(wanted)?;
+        self.is_slow(wanted).await;
         self.loaded.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }

@@ -118,6 +118,80 @@ fn a_reconciliation_unlists_all_that_leaves_before_it_waits() {
     assert_eq!(done.released, ["a", "b"]);
 }
 
+/// Rule P6: a home that is slow to open holds up neither the others nor the next reconciliation. It is parked meanwhile, and
+/// published as soon as it is open.
+#[test]
+fn a_home_that_is_slow_to_open_holds_up_no_other() {
+    let kit = Kit::new(&["b", "c"]);
+    kit.write("a", "slow = 1");
+    {
+        let wanted = kit.wanted();
+        let mut first = pin!(kit.profiles.reconcile(&wanted, Duration::ZERO));
+        let others = async {
+            loop {
+                assert!(poll(first.as_mut()).is_pending(), "it waits for the slow one for a while");
+                if kit.served() == ["b", "c"] {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        soon(&kit.runtime, others);
+        let done = soon(&kit.runtime, first);
+        assert_eq!(done.added, ["b", "c"]);
+        assert!(matches!(done.parked["a"], Parked::Opening { .. }), "{done:?}");
+        assert_eq!(kit.profiles.parked(), done.parked);
+    }
+    kit.remove("c");
+    let done = kit.reconcile();
+    assert_eq!((done.kept, done.released), (vec!["b".to_owned()], vec!["c".to_owned()]));
+    assert!(matches!(done.parked["a"], Parked::Opening { .. }));
+    // Meanwhile it has another configuration, which is taken over in its turn.
+    kit.write("a", "right = 1");
+    kit.opener.goes_on.notify_one();
+    soon(&kit.runtime, kit.profiles.releasable());
+    assert_eq!(
+        (kit.served(), kit.profiles.parked().len()),
+        (vec!["a".to_owned(), "b".to_owned()], 0)
+    );
+    assert_eq!(kit.reconcile().reloaded, ["a"]);
+}
+
+/// Rule P6: so does one that is slow to take over a configuration. It is served with the old one.
+#[test]
+fn a_profile_that_is_slow_to_reload_holds_up_no_other() {
+    let kit = Kit::new(&["a"]);
+    kit.reconcile();
+    kit.write("a", "slow = 1");
+    kit.write("b", "right = 1");
+    let done = kit.reconcile();
+    assert_eq!((&done.added, &done.reloaded), (&vec!["b".to_owned()], &vec![]));
+    assert!(done.not_reloaded["a"].to_string().contains("still being taken over"), "{done:?}");
+    assert_eq!(kit.served(), ["a", "b"]);
+    kit.opener.goes_on.notify_one();
+    soon(&kit.runtime, kit.profiles.releasable());
+    assert_eq!(kit.reconcile().kept, ["a", "b"]);
+}
+
+/// Rule P2: one that is not wanted any more while it is being opened is given up, and its home is free.
+#[test]
+fn a_home_that_is_not_wanted_any_more_is_not_opened() {
+    let kit = Kit::new(&[]);
+    kit.write("a", "slow = 1");
+    assert!(matches!(kit.reconcile().parked["a"], Parked::Opening { .. }));
+    kit.remove("a");
+    assert_eq!(kit.reconcile().parked.len(), 0);
+    kit.opener.goes_on.notify_one();
+    kit.write("a", "right = 1");
+    let served = async {
+        while kit.served().is_empty() {
+            kit.profiles.reconcile(&kit.wanted(), Duration::ZERO).await;
+        }
+    };
+    soon(&kit.runtime, served);
+    assert_eq!(kit.opener.opened.lock().unwrap().len(), 1, "it was opened once");
+}
+
 /// Rule P7: a home whose old authority is still being retired is parked, and served once that has ended.
 #[test]
 fn a_home_is_not_served_twice_while_its_old_authority_retires() {
