@@ -6,6 +6,7 @@ pub(crate) mod daemon;
 mod events;
 mod faults;
 mod metrics;
+mod reload;
 mod requests;
 mod router;
 mod sessions;

@@ -2,6 +2,7 @@
 
 mod dropped;
 mod late;
+mod reloading;
 mod retiring;
 mod schedules;
 mod shutting_down;

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use super::host::Host;
 use super::profile::{Profile, ProfileSettings};
 use super::schedules::SCHEDULES;
@@ -21,6 +23,9 @@ pub const DATABASE: &str = "sessions.db";
 /// How long the end of a turn may take to reach the store when that is to be closed.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
+/// How long a look at what a configuration names may take; what is not seen by then counts as unchanged.
+const LOOK: Duration = Duration::from_secs(2);
+
 /// Opens profiles from their homes: the configuration that lies there, and the database beside it.
 #[derive(Debug, Clone)]
 pub struct Homes {
@@ -31,6 +36,7 @@ pub struct Homes {
 #[derive(Clone)]
 pub struct Served {
     profile: Profile,
+    looking: Arc<Semaphore>,
 }
 
 impl Host {
@@ -83,10 +89,22 @@ impl Opens for Homes {
             words: format!("could not read {}: {error}", wanted.home.join(SCHEDULES).display()),
         })?;
         owner.bind(&profile);
-        Ok(Served { profile })
+        Ok(Served { profile, looking: Arc::new(Semaphore::new(1)) })
     }
 
-    async fn reload(&self, wanted: &Wanted, held: &Served) -> Result<(), NotOpened> {
+    async fn is_outdated(&self, held: &Served) -> bool {
+        let look = async {
+            // One look at a time: where a disk hangs, no more than one thread does.
+            let place = Arc::clone(&held.looking).acquire_owned().await.ok()?;
+            let profile = held.profile.clone();
+            let (what, look) = ("plugins and keys are looked at", move || profile.is_outdated());
+            let control = self.host.sandbox().control();
+            blocking(control, held.profile.node(), what, place, look).ok()?.await.ok()
+        };
+        tokio::time::timeout(LOOK, look).await.ok().flatten().unwrap_or(false)
+    }
+
+    async fn reload(&self, wanted: &Wanted, held: &Served) -> Result<Vec<String>, NotOpened> {
         let configuration = self.read(wanted, held.profile.node()).await?;
         let reloaded = held.profile.reload(configuration).await;
         reloaded.map_err(|error| not_opened(&wanted.configuration, &error))

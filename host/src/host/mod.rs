@@ -2,6 +2,7 @@
 //!
 //! Not here: printing, the environment, signals (`cli`).
 
+mod beside;
 mod builder;
 mod carry;
 mod describe;

@@ -18,7 +18,8 @@ use super::schedules::{Owner, Schedules};
 use super::setting::{Given, Setting};
 use crate::error::{Error, ErrorKind};
 use crate::ids::{SessionId, WorkId};
-use crate::plugin::{Catalogue, Configuration};
+use crate::plugin::{Catalogue, Configuration, NoPlugin};
+use crate::profile::Places;
 use crate::session::{Delivery, Session, recover};
 use crate::store::{self, Change, Health, SessionRow, Store, StoreError};
 use crate::work::{Kind, Work, spawn_charged};
@@ -402,22 +403,38 @@ impl Profile {
         awake.len()
     }
 
-    /// Takes another configuration. Runs that are going on keep the one that they began with; what begins after this has
-    /// the new one. A session whose agent is not there any more takes no new turns.
+    /// Takes another configuration, or the same one with what it names now: plugins, and the keys of models. Runs that are
+    /// going on keep what they began with; what begins after this has the new. A session whose agent is not there any more
+    /// takes no new turns. Where nothing but plugins has changed, and one of them cannot be used, sessions that have it
+    /// loaded go on with that.
+    ///
+    /// Returns, in words, which plugins and keys are others than before.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Configuration`] for one that cannot be used; the old one stays.
-    pub async fn reload(&self, configuration: Configuration) -> Result<(), Error> {
-        let setting = self.shared.host.setting_of(&self.shared.home, configuration)?;
-        self.shared.schedules.rebind(&setting.configuration);
-        *self.shared.lock() = (Arc::new(setting), Arc::default());
+    pub async fn reload(&self, configuration: Configuration) -> Result<Vec<String>, Error> {
+        let setting = Arc::new(self.shared.host.setting_of(&self.shared.home, configuration)?);
+        let before = self.shared.setting().0;
+        let is_same = setting.configuration == before.configuration;
+        if !is_same {
+            self.shared.schedules.rebind(&setting.configuration);
+        }
+        *self.shared.lock() = (Arc::clone(&setting), Arc::default());
+        // Who sleeps is woken with what counts then.
+        self.rest();
         let awake: Vec<Session> =
             self.shared.awake().values().filter_map(|cell| cell.get().cloned()).collect();
         for session in awake {
-            let builder = self.shared.builder(&session.agent_name());
-            match builder.agent(session.node()).await {
+            let agent = session.agent_name();
+            let is_gone = matches!(setting.catalogue.get(&agent), Err(NoPlugin::Unknown { .. }));
+            match self.shared.builder(&agent).agent(session.node()).await {
                 Ok(agent) => session.renew(agent),
+                // A plugin that is half written, most of the time. What it is given has not changed.
+                Err(error) if is_same && !is_gone => {
+                    let error: &dyn std::error::Error = &error;
+                    tracing::warn!(session = %session.id(), error, "the session keeps the agent that it has");
+                }
                 Err(error) => {
                     let error: &dyn std::error::Error = &error;
                     tracing::warn!(session = %session.id(), error, "the session has lost its agent");
@@ -425,7 +442,18 @@ impl Profile {
                 }
             }
         }
-        Ok(())
+        Ok(setting.beside.since(&before.beside))
+    }
+
+    /// Whether plugins or keys that its configuration names are others than those that were taken over. Blocks on the disk.
+    pub(super) fn is_outdated(&self) -> bool {
+        let taken = self.shared.setting().0;
+        !taken.beside.again().is_as(&taken.beside)
+    }
+
+    /// The places beside its configuration whose changes may matter.
+    pub(super) fn places(&self) -> Places {
+        self.shared.setting().0.beside.places()
     }
 
     /// The number of a new session.

@@ -1,5 +1,6 @@
 //! A host that runs for months: the profiles of a directory, kept as the directory says, until it is shut down.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -12,7 +13,7 @@ use super::homes::Homes;
 use super::host::Host;
 use super::profile::Profile;
 use crate::error::{Error, ErrorKind};
-use crate::profile::{Authority, Profiles, Reconciled, Wanted, Watcher, listing};
+use crate::profile::{Authority, Places, Profiles, Reconciled, Wanted, Watcher, listing};
 use crate::work::shutdown::{Bounds, Request, Requested, Settled, Shutdown, StepError, Steps};
 use crate::work::{Work, spawn_charged};
 
@@ -121,7 +122,8 @@ impl Service {
         Some(held.profile().clone())
     }
 
-    /// Makes the served profiles those of the directory, now.
+    /// Makes the served profiles those of the directory, now, with their configurations and what those name: plugins, and the
+    /// keys of models.
     ///
     /// # Errors
     ///
@@ -232,7 +234,7 @@ impl Shared {
         if done != nothing {
             tracing::info!(
                 added = ?done.added,
-                reloaded = ?done.reloaded,
+                reloaded = ?done.changed,
                 removed = ?done.removed,
                 released = ?done.released,
                 parked = ?done.parked.keys(),
@@ -249,6 +251,30 @@ impl Shared {
         *lock(&self.acted.0) = wanted.to_vec();
         self.acted.1.notify_one();
         done
+    }
+
+    /// What the configurations of the served profiles name.
+    fn places(&self) -> Places {
+        let mut all = Places::default();
+        for authority in self.profiles.served() {
+            if let Some(held) = authority.held() {
+                let Places { files, directories } = held.profile().places();
+                all.files.extend(files);
+                all.directories.extend(directories);
+            }
+        }
+        all
+    }
+
+    /// Whether something is not as it was when it was acted on last. `known` are profiles that could not be reloaded.
+    async fn is_news(&self, wanted: &[Wanted], known: &mut BTreeSet<String>) -> bool {
+        if *lock(&self.acted.0) != wanted {
+            return true;
+        }
+        let outdated = self.profiles.outdated().await;
+        let is_news = !outdated.is_subset(known);
+        known.retain(|name| outdated.contains(name));
+        is_news
     }
 
     /// Closes the stores of the profiles whose work has ended, and waits until those of the others have written what they
@@ -283,16 +309,21 @@ impl Shared {
 async fn keep(service: Weak<Shared>, mut watcher: Watcher) {
     let mut rest = tokio::time::interval(REST);
     rest.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut known = BTreeSet::new();
     loop {
         let Some(shared) = service.upgrade() else { return };
         if shared.shutdown.get().is_some_and(Shutdown::has_begun) {
             return;
         }
         let wanted = tokio::select! {
-            wanted = watcher.changed() => wanted,
+            wanted = watcher.changed() => match wanted {
+                Ok(wanted) if !shared.is_news(&wanted, &mut known).await => continue,
+                wanted => wanted,
+            },
             () = shared.profiles.releasable() => listing(&shared.directory),
             () = shared.acted.1.notified() => {
                 watcher.saw(&lock(&shared.acted.0));
+                watcher.attend_to(shared.places());
                 continue;
             }
             _ = rest.tick() => {
@@ -305,7 +336,9 @@ async fn keep(service: Weak<Shared>, mut watcher: Watcher) {
             }
         };
         match wanted {
-            Ok(wanted) => drop(shared.reconcile(&wanted).await),
+            Ok(wanted) => {
+                known = shared.reconcile(&wanted).await.not_reloaded.into_keys().collect()
+            }
             Err(error) => {
                 let directory = shared.directory.display();
                 tracing::error!(%directory, %error, "the profiles cannot be read; they stay as they are");

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::beside::Beside;
 use super::guard::Guards;
 use crate::error::{Error, ErrorKind};
 use crate::model::{Lookup, ModelFigures, Models, Provider, ProviderConfig};
@@ -26,6 +27,8 @@ pub(super) struct Setting {
     pub(super) models: Models,
     pub(super) guards: Guards,
     pub(super) grace: Grace,
+    /// What the configuration names, as it was before it was read.
+    pub(super) beside: Beside,
 }
 
 /// What a setting is made of.
@@ -50,6 +53,7 @@ impl Setting {
     pub(super) fn new(given: Given) -> Result<Setting, Error> {
         let configuration = given.configuration;
         let described = described(&configuration)?;
+        let beside = Beside::of(&configuration, &described, &given.named);
         let models = models(
             &configuration,
             &described,
@@ -71,7 +75,7 @@ impl Setting {
             Some(plugin::Grace::Never) => Grace::Never,
             None => Grace::After(GRACE),
         };
-        Ok(Setting { configuration, catalogue, named, models, guards, grace })
+        Ok(Setting { configuration, catalogue, named, models, guards, grace, beside })
     }
 }
 

@@ -217,7 +217,8 @@ fn guess(folder: &Path, error: &PluginError) -> Option<Name> {
     }
 }
 
-fn subfolders(directory: &Path) -> Result<Vec<PathBuf>, FileError> {
+/// The folders in a directory that are plugins, in the order of their names.
+pub(crate) fn subfolders(directory: &Path) -> Result<Vec<PathBuf>, FileError> {
     let failed = |source| file::open_error(directory, source);
     let mut folders = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(failed)? {

@@ -33,6 +33,7 @@ mod manifest;
 mod names;
 mod package;
 mod patterns;
+mod print;
 mod schedules;
 mod secrets;
 mod settings;
@@ -42,6 +43,7 @@ mod text;
 mod tests;
 
 pub use amounts::{Bound, Count, Grace, Size, Time};
+pub(crate) use catalogue::subfolders;
 pub use catalogue::{Broken, Catalogue, Hidden, NoPlugin};
 pub use configuration::{
     CompileTable, Configuration, ConfigurationError, DelegationTable, Granted, GrantedDirectory,
@@ -60,6 +62,7 @@ pub use manifest::{
 pub use names::{ModelName, Mount, Name, NameError, ScheduleName, SecretName, Variable, Version};
 pub use package::{Component, Digest, Embedded, Plugin, PluginError, Source};
 pub use patterns::{Pattern, PatternError, Patterns};
+pub(crate) use print::{Print, files_of};
 pub use schedules::{ScheduleSession, ScheduleTable};
 pub use secrets::{SecretError, SecretSource};
 pub use settings::Settings;

@@ -36,4 +36,4 @@ pub use listing::{CONFIGURATION, Wanted, listing};
 pub use lock::{Holder, HomeLock, LockError};
 pub use registry::{NotOpened, Opens, Parked, Profiles, Reconciled};
 pub use tickets::{BadTicket, MOST_TICKETS, NoTicket, TICKET_LIFE, Ticket, Tickets};
-pub use watcher::Watcher;
+pub use watcher::{Places, Watcher};

@@ -1,7 +1,7 @@
 //! The profiles of a host: which are served, which are parked and why, and which are still being retired (P6, P7).
 //!
 //! ```text
-//!   wanted ──► served ◄──reloaded when its configuration has changed
+//!   wanted ──► served ◄──reloaded when its configuration has changed, or what that names
 //!     │          │
 //!     │          └──no longer wanted──► retiring ──work has ended──► gone
 //!     └──► parked, with its reason; looked at again each time
@@ -10,7 +10,7 @@
 //! Homes are opened, and changed configurations taken over, side by side, each by a task of its own. Whoever asked waits for them
 //! for a while; what takes longer goes on, and is published when it is done. So a home that is slow holds up no other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -60,7 +60,11 @@ pub trait Opens: Send + Sync + 'static {
         work: &Work,
     ) -> impl Future<Output = Result<Self::Held, NotOpened>> + Send;
 
-    /// Takes over a configuration that has changed, for whatever begins from now on. What runs goes on as it is.
+    /// Whether something that the configuration of a served profile names has changed since it was taken over.
+    fn is_outdated(&self, held: &Self::Held) -> impl Future<Output = bool> + Send;
+
+    /// Takes over a configuration that has changed, and what it names, for whatever begins from now on. What runs goes on as
+    /// it is. Returns what has changed beside the configuration, in words.
     ///
     /// # Errors
     ///
@@ -69,7 +73,7 @@ pub trait Opens: Send + Sync + 'static {
         &self,
         wanted: &Wanted,
         held: &Self::Held,
-    ) -> impl Future<Output = Result<(), NotOpened>> + Send;
+    ) -> impl Future<Output = Result<Vec<String>, NotOpened>> + Send;
 }
 
 /// Why a profile was not opened, or its new configuration not taken over.
@@ -197,8 +201,10 @@ pub struct Reconciled {
     pub added: Vec<String>,
     /// Served as before.
     pub kept: Vec<String>,
-    /// Served as before, with a changed configuration.
+    /// Served as before, with a changed configuration, or others of the things that it names.
     pub reloaded: Vec<String>,
+    /// What has changed of each that was reloaded.
+    pub changed: BTreeMap<String, Vec<String>>,
     /// Served as before with the old configuration, because the new one is wrong.
     pub not_reloaded: BTreeMap<String, NotOpened>,
     /// Unlisted and stopped by this reconciliation.
@@ -287,7 +293,10 @@ impl<O: Opens> Profiles<O> {
                 Changed::Kept => done.kept.push(name),
                 Changed::Opened(Ok(_)) => done.added.push(name),
                 Changed::Opened(Err(parked)) => drop(done.parked.insert(name, parked)),
-                Changed::Reloaded(Ok(())) => done.reloaded.push(name),
+                Changed::Reloaded(Ok(changed)) => {
+                    done.changed.insert(name.clone(), changed);
+                    done.reloaded.push(name);
+                }
                 Changed::Reloaded(Err(wrong)) => drop(done.not_reloaded.insert(name, wrong)),
             }
         }
@@ -408,6 +417,23 @@ impl<O: Opens> Profiles<O> {
         }
     }
 
+    /// The served profiles of which something has changed that their configurations name.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn outdated(&self) -> BTreeSet<String> {
+        let mut outdated = BTreeSet::new();
+        for authority in self.served() {
+            if let Some(held) = authority.held()
+                && self.shared.opens.is_outdated(&held).await
+            {
+                outdated.insert(authority.name().to_owned());
+            }
+        }
+        outdated
+    }
+
     /// Before the first wait: all that is not wanted is unlisted and stopped. Returns who that is.
     fn unpublish_all_but(&self, wanted: &[Wanted]) -> Vec<String> {
         let (leaving, given_up): (Vec<_>, Vec<_>) = {
@@ -473,8 +499,7 @@ impl<O: Opens> Shared<O> {
             served.map(|served| (served.authority.clone(), *served.version == *wanted.version))
         };
         match served {
-            Some((_, true)) => Change::Done(Changed::Kept),
-            Some((authority, false)) => Shared::reload(shared, wanted, &authority),
+            Some((authority, is_same)) => Shared::reload(shared, wanted, &authority, is_same),
             None => match Shared::open(shared, wanted) {
                 Ok(opening) => Change::Opening(opening),
                 Err(parked) => Change::Done(Changed::Opened(Err(parked))),
@@ -482,10 +507,13 @@ impl<O: Opens> Shared<O> {
         }
     }
 
+    /// Begins to take over what has changed of a profile. Whether its configuration names something that has is looked at by
+    /// the task, too.
     fn reload(
         shared: &Arc<Self>,
         wanted: &Wanted,
         authority: &Authority<O::Held>,
+        is_same: bool,
     ) -> Change<O::Held> {
         // None: it was retired by name in this very moment.
         let Some(held) = authority.held() else { return Change::Done(Changed::Kept) };
@@ -493,7 +521,7 @@ impl<O: Opens> Shared<O> {
         let (opener, wanted) = (Arc::clone(shared), wanted.clone());
         let (name, home, id) = (wanted.name.clone(), wanted.home.clone(), authority.id());
         let begun = shared.busy(&name, home, |number| async move {
-            let reloaded = opener.opens.reload(&wanted, &held).await;
+            let reloaded = opener.reloaded(&wanted, &held, is_same).await;
             drop(held);
             opener.done(&wanted.name, number, |state| {
                 let served = state.served.get_mut(&wanted.name);
@@ -509,6 +537,21 @@ impl<O: Opens> Shared<O> {
             Ok(()) => Change::Reloading(told),
             Err(_) => Change::Done(Changed::Reloaded(Err(slow(&name)))),
         }
+    }
+
+    /// Takes over what has changed, and says what that was; none when nothing has.
+    async fn reloaded(
+        &self,
+        wanted: &Wanted,
+        held: &O::Held,
+        is_same: bool,
+    ) -> Result<Option<Vec<String>>, NotOpened> {
+        if is_same && !self.opens.is_outdated(held).await {
+            return Ok(None);
+        }
+        let beside = self.opens.reload(wanted, held).await?;
+        let own = (!is_same).then(|| "the configuration has changed".to_owned());
+        Ok(Some(own.into_iter().chain(beside).collect()))
     }
 
     /// Begins to open a home. The lock says whether it is free; it cannot say that whoever has it is leaving.
@@ -616,14 +659,15 @@ type Opening<H> = oneshot::Receiver<Result<Authority<H>, Parked>>;
 enum Change<H: Held> {
     Done(Changed<H>),
     Opening(Opening<H>),
-    Reloading(oneshot::Receiver<Result<(), NotOpened>>),
+    Reloading(oneshot::Receiver<Result<Option<Vec<String>>, NotOpened>>),
 }
 
 /// What came of it.
 enum Changed<H: Held> {
     Kept,
     Opened(Result<Authority<H>, Parked>),
-    Reloaded(Result<(), NotOpened>),
+    /// With what has changed of it.
+    Reloaded(Result<Vec<String>, NotOpened>),
 }
 
 impl<H: Held> Change<H> {
@@ -636,10 +680,12 @@ impl<H: Held> Change<H> {
                 Ok(Err(_)) => Err(given_up(name)),
                 Err(_) => Err(opening(name)),
             }),
-            Change::Reloading(told) => Changed::Reloaded(match timeout_at(until, told).await {
-                Ok(Ok(reloaded)) => reloaded,
-                Ok(Err(_)) | Err(_) => Err(slow(name)),
-            }),
+            Change::Reloading(told) => match timeout_at(until, told).await {
+                Ok(Ok(Ok(None))) => Changed::Kept,
+                Ok(Ok(Ok(Some(changed)))) => Changed::Reloaded(Ok(changed)),
+                Ok(Ok(Err(wrong))) => Changed::Reloaded(Err(wrong)),
+                Ok(Err(_)) | Err(_) => Changed::Reloaded(Err(slow(name))),
+            },
         }
     }
 }

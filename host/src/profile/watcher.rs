@@ -1,11 +1,14 @@
-//! Notices that a directory of profiles has changed.
+//! Notices that a directory of profiles has changed, or something else that their configurations name.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs;
 use std::future::pending;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -32,14 +35,30 @@ pub struct Watcher {
     directory: PathBuf,
     /// None where the system has no more watches to give.
     events: Option<AsyncFd<OwnedFd>>,
-    /// The watch on the directory itself.
-    top: Option<i32>,
+    /// What is watched, and what of it may matter.
+    watched: BTreeMap<i32, Matters>,
+    places: Places,
     /// What was last told, or acted on by somebody else. None when it could not be read.
     last: Option<Vec<Wanted>>,
     /// Something may have changed since the directory was read.
     touched: bool,
     /// When it is read though nothing has been heard.
     next: Instant,
+}
+
+/// Places beside a directory of profiles whose changes may matter.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Places {
+    /// Single files, whether or not they are there.
+    pub files: BTreeSet<PathBuf>,
+    /// Directories: what comes and goes in them, and the files in their subfolders.
+    pub directories: BTreeSet<PathBuf>,
+}
+
+/// What matters in a folder that is watched.
+enum Matters {
+    All,
+    Files(BTreeSet<OsString>),
 }
 
 impl Watcher {
@@ -67,7 +86,8 @@ impl Watcher {
         let mut watcher = Watcher {
             directory: directory.to_owned(),
             events,
-            top: None,
+            watched: BTreeMap::new(),
+            places: Places::default(),
             last: None,
             touched: false,
             next: Instant::now(),
@@ -79,7 +99,8 @@ impl Watcher {
     }
 
     /// Waits until the profiles in the directory are others, or have other configurations, and it has been quiet for a
-    /// while. Returns what is wanted now.
+    /// while. Returns what is wanted now. Where there are places beside the directory it also returns, with the same
+    /// profiles, when something in those may have changed: whoever knows what is there has to look.
     ///
     /// # Errors
     ///
@@ -115,6 +136,7 @@ impl Watcher {
                     self.last = Some(now.clone());
                     return Ok(now);
                 }
+                Ok(now) if self.places != Places::default() => return Ok(now),
                 Ok(_) => {}
                 Err(error) if self.last.take().is_some() => return Err(error),
                 Err(_) => {}
@@ -127,6 +149,14 @@ impl Watcher {
         if self.last.as_deref() != Some(wanted) {
             self.last = Some(wanted.to_vec());
             // It may have changed since, and that was no change then.
+            self.touched = true;
+        }
+    }
+
+    /// Watches these places too, in place of those that were named before, and tells of them at once.
+    pub fn attend_to(&mut self, places: Places) {
+        if self.places != places {
+            self.places = places;
             self.touched = true;
         }
     }
@@ -145,13 +175,16 @@ impl Watcher {
             let mut reader = Reader::new(ready.get_inner(), &mut space);
             loop {
                 match reader.next() {
-                    // In a profile's folder nothing but its configuration matters; a store is written all the time.
                     Ok(event) => {
-                        matters |= Some(event.wd()) == self.top
-                            || event.events().contains(ReadFlags::QUEUE_OVERFLOW)
-                            || event
-                                .file_name()
-                                .is_some_and(|name| name.to_bytes() == CONFIGURATION.as_bytes());
+                        matters |= event.events().contains(ReadFlags::QUEUE_OVERFLOW)
+                            || match self.watched.get(&event.wd()) {
+                                Some(Matters::All) => true,
+                                Some(Matters::Files(names)) => {
+                                    let name = event.file_name().map(|name| name.to_bytes());
+                                    name.is_some_and(|name| names.contains(OsStr::from_bytes(name)))
+                                }
+                                None => false,
+                            };
                     }
                     Err(rustix::io::Errno::INTR) => {}
                     Err(_) => break,
@@ -164,7 +197,7 @@ impl Watcher {
         }
     }
 
-    /// Watches the directory and each folder in it. Those that are watched already stay so.
+    /// Watches the directory and each folder in it, and the places beside. Those that are watched already stay so.
     fn attend(&mut self) {
         let Some(events) = &self.events else { return };
         let flags = WatchFlags::CLOSE_WRITE
@@ -175,11 +208,42 @@ impl Watcher {
             | WatchFlags::ONLYDIR;
         // Where there is no watch, the directory is read now and then all the same.
         let watch = |folder: &Path| inotify::add_watch(events, folder, flags).ok();
-        self.top = watch(&self.directory);
-        for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
-            let _none_for_a_file = watch(&entry.path());
+        let mut watched = BTreeMap::new();
+        let mut all = |folder: &Path| {
+            watch(folder).map(|place| watched.insert(place, Matters::All));
+        };
+        all(&self.directory);
+        for directory in &self.places.directories {
+            all(directory);
+            folders_in(directory).iter().for_each(|folder| all(folder));
         }
+        // In a profile's folder nothing but its configuration matters; a store is written all the time.
+        let own = folders_in(&self.directory).into_iter();
+        let own = own.map(|folder| (folder, OsString::from(CONFIGURATION)));
+        let beside = self
+            .places
+            .files
+            .iter()
+            .filter_map(|file| Some((file.parent()?.to_owned(), file.file_name()?.to_owned())));
+        for (folder, name) in own.chain(beside) {
+            let Some(place) = watch(&folder) else { continue };
+            let matters = watched.entry(place).or_insert(Matters::Files(BTreeSet::new()));
+            if let Matters::Files(names) = matters {
+                names.insert(name);
+            }
+        }
+        for old in self.watched.keys().filter(|old| !watched.contains_key(old)) {
+            // The system has taken it away itself, where the folder is gone.
+            inotify::remove_watch(events, *old).ok();
+        }
+        self.watched = watched;
     }
+}
+
+/// What may be a folder in a directory: it cannot be watched when it is none.
+fn folders_in(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
 }
 
 fn start() -> io::Result<AsyncFd<OwnedFd>> {

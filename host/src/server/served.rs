@@ -69,8 +69,10 @@ pub struct Reconciled {
     pub added: Vec<String>,
     /// Served as before.
     pub kept: Vec<String>,
-    /// Served as before, with a configuration that has changed.
+    /// Served as before, with a configuration that has changed, or others of the plugins and keys that it names.
     pub reloaded: Vec<String>,
+    /// What has changed of each that was reloaded, in words.
+    pub changed: BTreeMap<String, Vec<String>>,
     /// Not served any more: unlisted and stopped now.
     pub removed: Vec<String>,
     /// Everything of them is given back, now that their work has ended. They were removed now or before.

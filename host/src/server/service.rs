@@ -89,6 +89,7 @@ impl From<profile::Reconciled> for Reconciled {
             added: done.added,
             kept: done.kept,
             reloaded: done.reloaded,
+            changed: done.changed,
             removed: done.removed,
             released: done.released,
             not_released: done.not_released,

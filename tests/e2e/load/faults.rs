@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use checkrein_testkit::{PATIENCE, Random};
+use checkrein_testkit::{PATIENCE, Plugin, Random, guest, neighbour_answer};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -199,7 +199,7 @@ fn children(of: Pid) -> Result<Vec<Pid>> {
     Ok(children)
 }
 
-/// A profile comes, works, goes in the middle of something, breaks and comes again, and another one breaks and goes on.
+/// A profile comes, works, has its plugins changed, goes in the middle of something, breaks and comes again, and another one breaks and goes on.
 fn changes(talk: &Talk, profiles: &Path) -> Result<()> {
     let (away, here) = (profiles.join(".coming"), profiles.join("coming"));
     let file = here.join("profile.toml");
@@ -211,6 +211,7 @@ fn changes(talk: &Talk, profiles: &Path) -> Result<()> {
     ensure!(talk.hears_the_end(&turn)? == "completed", "{turn:?}");
     let lasting = format!("say p{}\npartial so far\ntry sleep 600000", talk.number());
     talk.prompts(&session, &lasting)?;
+    plugins_change(talk, profiles)?;
     // It goes with a turn in it.
     fs::rename(&here, &away)?;
     until(talk, "it is gone", || Ok(served(talk)?.is_none()))?;
@@ -238,6 +239,32 @@ fn changes(talk: &Talk, profiles: &Path) -> Result<()> {
     reload(talk)?;
     fs::rename(&here, &away)?;
     until(talk, "it is gone", || Ok(served(talk)?.is_none()))
+}
+
+/// A plugin comes, is rebuilt and goes, and one that runs all the time is put in its own place again.
+fn plugins_change(talk: &Talk, profiles: &Path) -> Result<()> {
+    let plugins = profiles.join("coming/plugins");
+    let opens = || talk.client().post("/v1/profiles/coming/sessions", &json!({ "agent": "later" }));
+    Plugin::agent("later", guest("agent")).write(&plugins)?;
+    reload(talk)?;
+    let opened = opens()?;
+    ensure!(opened.status == 201, "{opened:?}");
+    let id = opened.body["id"].as_str().context("an id")?;
+    let session = format!("/v1/profiles/coming/sessions/{id}");
+    ensure!(talk.client().turn(&session, "say first")?["output"] == "first");
+    Plugin::agent("later", guest("neighbour")).write(&plugins)?;
+    reload(talk)?;
+    let output = &talk.client().turn(&session, "0")?["output"];
+    ensure!(*output == neighbour_answer(0), "{output}");
+    fs::remove_dir_all(plugins.join("later"))?;
+    reload(talk)?;
+    let refused = opens()?;
+    ensure!(refused.status == 404, "{refused:?}");
+    let running = profiles.join("main/plugins/agent");
+    fs::copy(running.join("agent.wasm"), running.join("agent.next"))?;
+    fs::rename(running.join("agent.next"), running.join("agent.wasm"))?;
+    reload(talk)?;
+    Ok(())
 }
 
 fn reload(talk: &Talk) -> Result<Value> {

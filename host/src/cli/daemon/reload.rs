@@ -30,7 +30,12 @@ fn shown(answer: &Value) -> String {
     let mut out = String::new();
     for what in ["added", "kept", "reloaded", "removed", "released"] {
         for name in answer[what].as_array().map_or(&[][..], Vec::as_slice) {
-            out.push_str(&format!("{what} {}\n", text::line(super::word(name), 80)));
+            let name = super::word(name);
+            out.push_str(&format!("{what} {}\n", text::line(name, 80)));
+            let changed = answer["changed"][name].as_array().filter(|_| what == "reloaded");
+            for words in changed.map_or(&[][..], Vec::as_slice) {
+                out.push_str(&format!("    {}\n", text::line(super::word(words), 400)));
+            }
         }
     }
     for (what, words) in

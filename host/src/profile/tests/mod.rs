@@ -124,6 +124,8 @@ impl Drop for Handles {
 struct Opener {
     opened: Mutex<Vec<(String, Diary, Work)>>,
     loaded: AtomicUsize,
+    /// Something beside the configurations has changed.
+    outdated: AtomicBool,
     /// Lets one go on whose configuration says that it is slow.
     goes_on: tokio::sync::Notify,
 }
@@ -170,11 +172,16 @@ impl Opens for Arc<Opener> {
         Ok(Things::new(&diary))
     }
 
-    async fn reload(&self, wanted: &Wanted, _held: &Things) -> Result<(), NotOpened> {
+    async fn is_outdated(&self, _held: &Things) -> bool {
+        self.outdated.load(Ordering::SeqCst)
+    }
+
+    async fn reload(&self, wanted: &Wanted, _held: &Things) -> Result<Vec<String>, NotOpened> {
         check(wanted)?;
         self.is_slow(wanted).await;
         self.loaded.fetch_add(1, Ordering::SeqCst);
-        Ok(())
+        let beside = self.outdated.swap(false, Ordering::SeqCst);
+        Ok(beside.then(|| "a plugin".to_owned()).into_iter().collect())
     }
 }
 

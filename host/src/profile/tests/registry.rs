@@ -259,6 +259,23 @@ fn a_changed_configuration_is_reloaded_and_a_wrong_one_is_told() {
     assert!(!running.signal().is_raised());
 }
 
+/// What a configuration names is taken over like the configuration itself, and said.
+#[test]
+fn what_has_changed_beside_a_configuration_is_reloaded_and_told() {
+    let kit = Kit::new(&["a"]);
+    kit.reconcile();
+    kit.opener.outdated.store(true, Ordering::SeqCst);
+    let outdated = soon(&kit.runtime, kit.profiles.outdated());
+    assert!(outdated.contains("a"), "{outdated:?}");
+    let done = kit.reconcile();
+    assert_eq!((done.reloaded, &*done.changed["a"]), (vec!["a".into()], &["a plugin".into()][..]));
+    let done = kit.reconcile();
+    assert_eq!((done.kept, done.changed.len()), (vec!["a".to_owned()], 0));
+    kit.opener.outdated.store(true, Ordering::SeqCst);
+    kit.write("a", "right = 2");
+    assert_eq!(kit.reconcile().changed["a"], ["the configuration has changed", "a plugin"]);
+}
+
 #[test]
 fn a_reconciliation_can_be_written_down() {
     let kit = Kit::new(&["a"]);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use super::super::{Wanted, Watcher};
+use super::super::{Places, Wanted, Watcher};
 use super::{poll, runtime, soon};
 
 fn write(directory: &Path, name: &str, text: &str) {
@@ -90,4 +90,40 @@ async fn what_else_goes_on_in_a_home_is_no_change() {
     write(directory.path(), "a", "same");
     let long = Duration::from_secs(300);
     assert!(tokio::time::timeout(long, watcher.changed()).await.is_err());
+}
+
+/// Files and directories beside the profiles are watched, too, and nothing else of the folders in which they are.
+#[test]
+fn places_beside_the_directory_are_told_of() {
+    let (runtime, directory) = (runtime(), tempfile::tempdir().unwrap());
+    let beside = tempfile::tempdir().unwrap();
+    let _in = runtime.enter();
+    write(directory.path(), "a", "");
+    let (key, plugins) = (beside.path().join("key"), beside.path().join("plugins"));
+    fs::create_dir(&plugins).unwrap();
+    let mut watcher = Watcher::new(directory.path());
+    let begun = Instant::now();
+    let told = |watcher: &mut Watcher| {
+        assert_eq!(names(&soon(&runtime, watcher.changed()).unwrap()), ["a"]);
+    };
+    let places = Places { files: [key.clone()].into(), directories: [plugins.clone()].into() };
+    watcher.attend_to(places.clone());
+    told(&mut watcher);
+    watcher.attend_to(places);
+    assert!(poll(pin!(watcher.changed())).is_pending(), "it is told once");
+    fs::write(&key, "secret").unwrap();
+    told(&mut watcher);
+    fs::create_dir(plugins.join("one")).unwrap();
+    told(&mut watcher);
+    fs::write(plugins.join("one").join("plugin.toml"), "").unwrap();
+    told(&mut watcher);
+    assert!(begun.elapsed() < Duration::from_secs(25), "it was polled, and not told by the system");
+    fs::write(beside.path().join("other"), "").unwrap();
+    let short = Duration::from_secs(1);
+    let silent = async { tokio::time::timeout(short, watcher.changed()).await.is_err() };
+    assert!(soon(&runtime, silent));
+    watcher.attend_to(Places::default());
+    fs::write(&key, "another").unwrap();
+    let silent = async { tokio::time::timeout(short, watcher.changed()).await.is_err() };
+    assert!(soon(&runtime, silent), "it is not watched any more");
 }

@@ -67,7 +67,7 @@ pub(super) fn routes() -> Vec<Route> {
         Route::post(
             "/v1/reload",
             Verb::Admin,
-            "Looks again at the profiles and their configurations. Turns that run keep what they began with.",
+            "Looks again at the profiles, their configurations, and the plugins and keys that those name. Turns that run keep what they began with.",
             reload,
         )
         .answers::<Reconciled>(200),
