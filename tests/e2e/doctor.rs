@@ -1,11 +1,14 @@
 //! `checkrein doctor` on this machine, as it is and with less of everything.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
 use anyhow::Context;
 use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::api::daemon::Daemon;
 
 type Result<T = ()> = anyhow::Result<T>;
 
@@ -172,5 +175,131 @@ fn a_configuration_that_cannot_be_read_is_a_wrong_argument() -> Result {
     let err = String::from_utf8(output.stderr)?;
     assert_eq!(output.status.code(), Some(2), "{err}");
     assert!(err.contains("checkrein.toml:2") && err.contains("pool-sise"), "{err}");
+    Ok(())
+}
+
+/// The files in a folder, with their bytes.
+fn all_in(
+    folder: &std::path::Path,
+) -> Result<std::collections::BTreeMap<std::path::PathBuf, Vec<u8>>> {
+    let mut all = std::collections::BTreeMap::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_file() {
+            all.insert(path.clone(), fs::read(&path)?);
+        }
+    }
+    Ok(all)
+}
+
+/// A home that was served: its database is read, whoever has the home is named, and nothing of it is changed.
+#[test]
+fn the_database_of_a_home_is_read_and_its_holder_named() -> Result {
+    let daemon = Daemon::start("")?;
+    let session = daemon.session()?;
+    daemon.turn(&session, "say something")?;
+    let home = daemon.home().join("profiles/main");
+    let shown = home.display().to_string();
+    let desk = Desk::new(SCRIPTED)?;
+    let look = || desk.checks("true", &["--home", &shown]);
+    let (_, checks) = look()?;
+    let pid = daemon.pid().as_raw_nonzero();
+    let [verdict, saw, _] = check(&checks, "lock");
+    let named = saw.starts_with(&format!("the home is served by process {pid}, since "));
+    assert!(verdict == "ok" && named, "{saw}");
+    let [verdict, saw, _] = check(&checks, "database");
+    assert!(verdict == "ok" && saw.contains("schema ") && saw.ends_with(", whole"), "{saw}");
+
+    let _folder = daemon.leaves()?;
+    let before = all_in(&home)?;
+    let (_, checks) = look()?;
+    assert_eq!(check(&checks, "lock")[..2], ["ok", "nobody serves the home"]);
+    assert_eq!(check(&checks, "database")[0], "ok", "{checks:#}");
+    assert!(all_in(&home)? == before, "nothing is changed");
+
+    // A page of it is torn that is not looked at when it is opened.
+    let file = home.join("sessions.db");
+    let whole = fs::read(&file)?;
+    let last = whole.len() / 4096 - 1;
+    let mut told = 0;
+    for page in last - 3..=last {
+        let mut bytes = whole.clone();
+        bytes[page * 4096..page * 4096 + 64].fill(0xa5);
+        fs::write(&file, &bytes)?;
+        let (code, checks) = look()?;
+        let [verdict, saw, _] = check(&checks, "database");
+        told += usize::from(code == Some(3) && verdict == "problem" && saw.contains(", damaged: "));
+    }
+    assert!(told > 0, "no torn page was found");
+
+    // All of them are.
+    let mut bytes = whole.clone();
+    for page in 2..=last {
+        bytes[page * 4096..page * 4096 + 64].fill(0xa5);
+    }
+    fs::write(&file, &bytes)?;
+    let (code, checks) = look()?;
+    let [verdict, saw, advice] = check(&checks, "database");
+    assert_eq!((code, verdict), (Some(3), "problem"), "{checks:#}");
+    assert!(saw.contains("sessions.db") && advice.contains("backup"), "{saw}");
+    fs::write(&file, "no database at all, and long enough to be looked at".repeat(10))?;
+    assert_eq!(check(&look()?.1, "database")[0], "problem");
+    fs::remove_file(&file)?;
+    assert_eq!(check(&look()?.1, "database")[0], "ok");
+    Ok(())
+}
+
+/// What a daemon would serve: each profile with what its own configuration names, the tokens, and the socket.
+#[test]
+fn every_profile_of_a_daemon_is_looked_at() -> Result {
+    let desk = Desk::new(
+        "[serve]\nprofiles = \"profiles\"\nsocket = \"run/api.sock\"\ntokens = \"tokens.toml\"\n",
+    )?;
+    let folder = desk.folder.path();
+    let profile = |name: &str, text: &str| -> Result {
+        fs::create_dir_all(folder.join("profiles").join(name))?;
+        Ok(fs::write(folder.join("profiles").join(name).join("profile.toml"), text)?)
+    };
+    let file = |path: &str, text: &str, mode: u32| -> Result {
+        fs::write(folder.join(path), text)?;
+        Ok(fs::set_permissions(folder.join(path), fs::Permissions::from_mode(mode))?)
+    };
+    profile(
+        "good",
+        "[models.m]\nkind = \"openai\"\nmodel = \"m\"\nkey-file = \"key\"\n\
+         [plugins.http.grants]\nsecrets = { token = { file = \"token\" } }\n",
+    )?;
+    profile("lacks", "[models.m]\nkind = \"openai\"\nmodel = \"m\"\nkey-file = \"nowhere\"\n")?;
+    profile("odd", "plugin-directories = 7\n")?;
+    profile("wide", "[serve]\nprofiles = \"x\"\n")?;
+    file("profiles/good/key", KEY, 0o600)?;
+    file("profiles/good/token", KEY, 0o644)?;
+    file("tokens.toml", "", 0o644)?;
+    let (code, checks) = desk.checks("true", &[])?;
+    assert_eq!(code, Some(3), "{checks:#}");
+    for (name, verdict, words) in [
+        ("profiles", "ok", "4 in "),
+        ("profile good configuration", "ok", "can be used"),
+        ("profile good home", "ok", "can be written"),
+        ("profile good lock", "ok", "nobody serves"),
+        ("profile good database", "ok", "nothing was recorded yet"),
+        ("profile good model m", "ok", "its key is in key"),
+        ("profile good secret token of http", "warning", "(mode 644)"),
+        ("profile lacks model m", "problem", "nowhere"),
+        ("profile odd configuration", "problem", "profile.toml:1"),
+        ("profile wide configuration", "problem", "`serve`"),
+        ("tokens", "problem", "644"),
+        ("socket", "ok", "will be made"),
+    ] {
+        let [seen, saw, _] = check(&checks, name);
+        assert!(seen == verdict && saw.contains(words), "{name}: {seen}: {saw}");
+    }
+    file("tokens.toml", "", 0o600)?;
+    fs::create_dir(folder.join("run"))?;
+    fs::set_permissions(folder.join("run"), fs::Permissions::from_mode(0o777))?;
+    let (_, checks) = desk.checks("true", &[])?;
+    assert_eq!(check(&checks, "tokens")[0], "warning", "{checks:#}");
+    let [verdict, saw, _] = check(&checks, "socket");
+    assert!(verdict == "problem" && saw.contains("(mode 777)"), "{saw}");
     Ok(())
 }

@@ -63,6 +63,21 @@ impl HomeLock {
         }
     }
 
+    /// Who has a home, as far as that has said so; none where nobody is known to have it. It takes no lock, and so keeps
+    /// nobody from the home.
+    ///
+    /// # Errors
+    ///
+    /// When the file is there and cannot be read.
+    pub fn holder_of(home: &Path) -> io::Result<Option<Holder>> {
+        let mut options = OpenOptions::new();
+        match options.read(true).custom_flags(careful()).open(home.join(FILE)) {
+            Ok(mut file) => Ok(said(&mut file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The home.
     pub fn home(&self) -> &Path {
         &self.home
@@ -76,6 +91,8 @@ impl HomeLock {
 
 impl Drop for HomeLock {
     fn drop(&mut self) {
+        // Nobody has it from now on. Whoever is killed leaves its words behind, and is dead.
+        self.file.set_len(0).ok();
         // Closing the file is not enough: a process that is being started just now may have a copy of it.
         let _closing_does_it = self.file.unlock();
     }
@@ -122,11 +139,13 @@ fn open(path: &Path) -> io::Result<File> {
         .create(true)
         .truncate(false)
         .mode(0o600)
-        // A link could lead out of the home, and opening a FIFO would wait for somebody at its other end.
-        .custom_flags(
-            (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed(),
-        )
+        .custom_flags(careful())
         .open(path)
+}
+
+/// A link could lead out of the home, and opening a FIFO would wait for somebody at its other end.
+fn careful() -> i32 {
+    (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed()
 }
 
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {

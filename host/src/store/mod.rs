@@ -35,5 +35,5 @@ pub use error::StoreError;
 pub use export::{Archive, ArchiveError, Imported, RunningTurn};
 pub use memory::Memory;
 pub use rows::{EventPage, EventRow, MessageRow, Running, SessionRow, Start, UnitRow, UnitState};
-pub use sqlite::{Look, Sqlite};
+pub use sqlite::{Checked, Look, Sqlite};
 pub use store::{Health, Read, Retention, Store, Transcript, record};

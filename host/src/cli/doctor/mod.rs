@@ -1,12 +1,13 @@
 //! `checkrein doctor`: whether this machine and this configuration give what the host needs, and what to do if not.
 //!
 //! - [`check`] is what one check says, and how all of them are shown.
-//! - [`machine`] looks at the kernel and its limits, [`places`] at folders, [`parts`] at what the configuration names and
-//!   at the child that compiles.
+//! - [`machine`] looks at the kernel and its limits, [`places`] at folders and files, [`parts`] at what the configuration
+//!   names and at the child that compiles, [`homes`] at homes with their databases and configurations.
 //!
 //! Nothing that is looked at is changed. Keys and secrets are looked up and never shown.
 
 mod check;
+mod homes;
 mod machine;
 mod parts;
 mod places;
@@ -29,7 +30,7 @@ use super::text;
 pub(super) struct Doctor {
     #[command(flatten)]
     options: Options,
-    /// The home of a profile, whose database folder is looked at.
+    /// The home of a profile, which is looked at with its database and its lock.
     #[arg(long, value_name = "DIR")]
     home: Option<PathBuf>,
     /// Print one JSON document.
@@ -72,9 +73,20 @@ impl Doctor {
         checks.add(machine::memory(&ceilings, &compile));
         checks.add(places::cache(configuration));
         if let Some(home) = &self.home {
-            checks.add(places::home(home));
+            checks.add_all(homes::home(home).await);
         }
-        checks.add_all(parts::models(configuration));
+        let serve = &configuration.serve;
+        if let Some(profiles) = &serve.profiles {
+            checks.add(places::socket(serve.socket.as_deref()));
+            if let Some(tokens) = &serve.tokens {
+                checks.add(places::tokens(tokens));
+            }
+            checks.add_all(homes::profiles(profiles).await);
+        }
+        // A daemon has the models of its profiles.
+        if serve.profiles.is_none() || configuration.models().next().is_some() {
+            checks.add_all(parts::models(configuration));
+        }
         checks.add_all(parts::secrets(configuration));
         if let Ok(engines) = &engines {
             checks.add(parts::compilation(engines, compile).await);

@@ -10,6 +10,7 @@ use checkrein::sandbox::{CompileLimits, Compiler, Engines, Loader, Metering};
 use checkrein::work::Tree;
 
 use super::check::{Check, words};
+use super::places;
 use crate::cli::COMPILE_CHILD;
 use crate::cli::setup::variable;
 use crate::cli::text;
@@ -63,7 +64,9 @@ pub(super) fn models(configuration: &Configuration) -> Vec<Check> {
                     (None, Some(file)) => format!("its key is in {}", file.display()),
                     (None, None) => "it has what it needs".to_owned(),
                 };
-                Check::ok(&name, format!("{}; {key}", described.kind))
+                let file = described.key_file.filter(|_| described.key_env.is_none());
+                let file = file.map(|file| configuration.folder().join(file));
+                kept(&name, format!("{}; {key}", described.kind), file.as_deref())
             }
             Err(error) => Check::problem(&name, words(&error), advice),
         });
@@ -88,13 +91,14 @@ pub(super) fn secrets(configuration: &Configuration) -> Vec<Check> {
         .map(|(plugin, secret, source)| {
             let name = format!("secret {secret} of {plugin}");
             match source.fetch(&variable) {
-                Ok(_) => Check::ok(
-                    &name,
-                    match source {
-                        SecretSource::Environment(variable) => format!("it is set in {variable}"),
-                        SecretSource::File(path) => format!("it is in {}", path.display()),
-                    },
-                ),
+                Ok(_) => match source {
+                    SecretSource::Environment(variable) => {
+                        kept(&name, format!("it is set in {variable}"), None)
+                    }
+                    SecretSource::File(path) => {
+                        kept(&name, format!("it is in {}", path.display()), Some(path))
+                    }
+                },
                 Err(error) => {
                     let advice = format!("set it, or take it from [plugins.{plugin}.grants]");
                     Check::problem(&name, words(&error), advice)
@@ -102,6 +106,18 @@ pub(super) fn secrets(configuration: &Configuration) -> Vec<Check> {
             }
         })
         .collect()
+}
+
+/// A key or a secret that is there: well, unless it is in a file that others can read.
+fn kept(name: &str, saw: String, file: Option<&Path>) -> Check {
+    match file.and_then(places::open_to_others) {
+        None => Check::ok(name, saw),
+        Some(why) => {
+            let advice =
+                "give the file to the user that runs this, and to nobody else: `chmod 600`";
+            Check::warning(name, format!("{saw}, and {why}"), advice)
+        }
+    }
 }
 
 /// Whether the child that compiles can be started, and answers.

@@ -8,17 +8,20 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use futures::FutureExt as _;
-use rusqlite::Transaction;
+use rusqlite::{InterruptHandle, Transaction};
 
+use super::fault::fault;
 use super::open;
 use super::reads::{self, Reads};
 use super::schema;
 use super::tables::Tables;
 use crate::ids::SessionId;
 use crate::store::{
-    EventPage, Health, MessageRow, Read, SessionRow, Start, Store, StoreError, UnitRow, Write,
+    EventPage, Health, MessageRow, Read, SessionRow, Start, Store, StoreError, UnitRow,
+    Write,
 };
 
 /// A store that is only read: beside the process that has it, or while nobody has it. It creates no file and changes
@@ -32,6 +35,18 @@ pub struct Look {
     reads: Arc<Reads>,
     reader: Option<JoinHandle<()>>,
     still: Still,
+    interrupt: InterruptHandle,
+}
+
+/// What a check of a database has found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Checked {
+    /// It is whole.
+    Whole,
+    /// It is damaged: the first of what was found.
+    Damaged(String),
+    /// It was not read to its end in time, and nothing wrong was found.
+    Unfinished,
 }
 
 /// Whether a file that nobody writes is still what it was. There is no log beside it, so SQLite need not look for one, and
@@ -84,6 +99,7 @@ impl Look {
             }
             _ => {}
         }
+        let interrupt = connection.get_interrupt_handle();
         let tables = Tables(&connection);
         let (start, (bytes, _)) = (tables.start()?, tables.bytes()?);
         still.check()?;
@@ -91,7 +107,36 @@ impl Look {
         let serving = Arc::clone(&reads);
         let reader = super::thread::start("store-reader", move || serving.serve(connection))
             .map_err(|error| StoreError::Failed(format!("no thread: {error}")))?;
-        Ok(Look { path: path.to_owned(), start, bytes, reads, reader: Some(reader), still })
+        let reader = Some(reader);
+        Ok(Look { path: path.to_owned(), start, bytes, reads, reader, still, interrupt })
+    }
+
+    /// The version of its schema.
+    pub fn version(&self) -> u32 {
+        // Of any other it is not opened.
+        schema::known()
+    }
+
+    /// Reads all of it, and says whether it is whole. It takes no longer than `bound`.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, or somebody has begun to write it meanwhile.
+    pub async fn check(&self, bound: Duration) -> Result<Checked, StoreError> {
+        let check: Read<String> = self.ask(|database: &Transaction<'_>| {
+            let first = database.query_row("PRAGMA quick_check(1)", [], |row| row.get(0));
+            first.map_err(fault)
+        });
+        match tokio::time::timeout(bound, check).await {
+            Ok(Ok(said)) if said == "ok" => Ok(Checked::Whole),
+            Ok(Ok(damage)) => Ok(Checked::Damaged(damage)),
+            Ok(Err(StoreError::Corrupt(words))) => Ok(Checked::Damaged(words)),
+            Ok(Err(error)) => Err(error),
+            Err(_) => {
+                self.interrupt.interrupt();
+                Ok(Checked::Unfinished)
+            }
+        }
     }
 
     fn ask<T: Send + 'static>(

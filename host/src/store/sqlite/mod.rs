@@ -33,7 +33,7 @@ mod writer;
 
 #[cfg(test)]
 pub(super) use fault::{Faults, Point};
-pub use look::Look;
+pub use look::{Checked, Look};
 #[cfg(test)]
 pub(super) use open::Options;
 #[cfg(test)]
