@@ -5,6 +5,7 @@ mod connections;
 pub(crate) mod daemon;
 mod events;
 mod faults;
+mod grace;
 mod metrics;
 mod reload;
 mod requests;

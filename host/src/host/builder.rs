@@ -223,6 +223,7 @@ impl HostBuilder {
         let cache = self.cache.or_else(|| self.configuration.cache_directory.clone());
         let given = Given {
             configuration: self.configuration,
+            grace: None,
             models: self.models,
             default_model: self.default_model,
             model_figures: Arc::default(),
@@ -233,7 +234,11 @@ impl HostBuilder {
             cache: cache.clone(),
         };
         // What the host makes of profiles that are served from it.
-        let pattern = Given { configuration: Configuration::default(), ..given.clone() };
+        let pattern = Given {
+            grace: given.configuration.stop.grace,
+            configuration: Configuration::default(),
+            ..given.clone()
+        };
         let setting = Setting::new(given)?;
         let configuration = &setting.configuration;
         let pool = self.pool.or_else(|| {

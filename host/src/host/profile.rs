@@ -22,7 +22,7 @@ use crate::plugin::{Catalogue, Configuration, NoPlugin};
 use crate::profile::Places;
 use crate::session::{Delivery, Session, recover};
 use crate::store::{self, Change, Health, SessionRow, Store, StoreError};
-use crate::work::{Kind, Work, spawn_charged};
+use crate::work::{Grace, Kind, Work, spawn_charged};
 
 /// Awake sessions above which those that rest are put to sleep whenever another one is asked for.
 const AWAKE: usize = 64;
@@ -225,6 +225,11 @@ impl Profile {
     /// The host that has it open.
     pub fn host(&self) -> &Host {
         &self.shared.host
+    }
+
+    /// How long a soft stop stays soft in it: as its configuration says, or else that of the host.
+    pub fn grace(&self) -> Grace {
+        self.shared.setting().0.grace
     }
 
     /// How its store is.

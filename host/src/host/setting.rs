@@ -35,6 +35,8 @@ pub(super) struct Setting {
 #[derive(Clone)]
 pub(super) struct Given {
     pub(super) configuration: Configuration,
+    /// How long a soft stop stays soft where the configuration does not say it.
+    pub(super) grace: Option<plugin::Grace>,
     /// Models that go before those of the configuration.
     pub(super) models: Vec<Arc<dyn Provider>>,
     pub(super) default_model: Option<String>,
@@ -70,7 +72,7 @@ impl Setting {
             &described,
             &catalogue,
         );
-        let grace = match configuration.stop.grace {
+        let grace = match configuration.stop.grace.or(given.grace) {
             Some(plugin::Grace::After(time)) => Grace::After(time),
             Some(plugin::Grace::Never) => Grace::Never,
             None => Grace::After(GRACE),

@@ -89,8 +89,9 @@ async fn stop(
     read::Json(asked): read::Json<WorkStop>,
 ) -> Result<Json<Reached>, Problem> {
     asked.check()?;
+    let grace = app.profile(&profile)?.grace();
     let session = app.session(&profile, &session).await?;
-    let stop = asked.stop(&who, app.host().grace());
+    let stop = asked.stop(&who, grace);
     let stopped = session.stop_delegations(&[id(&unit)?], &stop)?;
     Ok(Json(Reached { stopped }))
 }

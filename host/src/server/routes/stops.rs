@@ -8,6 +8,7 @@ use axum::{Extension, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::host::Profile;
 use crate::ids::WorkId;
 use crate::server::api::Route;
 use crate::server::app::App;
@@ -35,7 +36,7 @@ struct SessionStop {
     /// The execution that is meant. When another one is going on, nothing is stopped and the answer is `stale`.
     #[serde(default)]
     generation: Option<u64>,
-    /// Milliseconds after which a soft stop becomes hard; the host's grace period where nothing is said.
+    /// Milliseconds after which a soft stop becomes hard; the grace period of the profile where nothing is said.
     #[serde(default)]
     grace_ms: Option<u64>,
 }
@@ -75,7 +76,7 @@ pub(super) struct WorkStop {
     /// The words that guests and reports read.
     #[serde(default)]
     message: String,
-    /// Milliseconds after which a soft stop becomes hard; the host's grace period where nothing is said.
+    /// Milliseconds after which a soft stop becomes hard; the grace period of the profile where nothing is said.
     #[serde(default)]
     grace_ms: Option<u64>,
 }
@@ -161,8 +162,9 @@ async fn of_session(
         return Err(Problem::new(ProblemKind::BadRequest, words));
     }
     read::short("message", &asked.message)?;
+    let grace = app.profile(&profile)?.grace();
     let session = app.session(&profile, &session).await?;
-    let stop = stop(asked.kind, &who, &asked.message, asked.grace_ms, app.host().grace());
+    let stop = stop(asked.kind, &who, &asked.message, asked.grace_ms, grace);
     let meant = asked.generation.map(Generation);
     let stopped = match asked.scope {
         Scope::Turn => {
@@ -194,7 +196,12 @@ async fn of_host(
 ) -> Result<Json<Reached>, Problem> {
     asked.check()?;
     let tree = app.host().tree();
-    let stopped = stop_work(tree, id(&work)?, &asked.stop(&who, app.host().grace()))?;
+    let work = id(&work)?;
+    let profiles = app.profiles().into_iter().filter_map(|listed| listed.state.ok());
+    let grace =
+        profiles.filter(|profile| holds(tree, profile, work)).map(|profile| profile.grace()).next();
+    let grace = grace.unwrap_or_else(|| app.host().grace());
+    let stopped = stop_work(tree, work, &asked.stop(&who, grace))?;
     Ok(Json(Reached { stopped }))
 }
 
@@ -207,11 +214,16 @@ async fn of_profile(
     asked.check()?;
     let (profile, work) = (app.profile(&profile)?, id(&work)?);
     let tree = app.host().tree();
-    if !tree.snapshot(profile.work()).iter().any(|node| node.id == work) {
+    if !holds(tree, &profile, work) {
         return Err(Gone { id: work }.into());
     }
-    let stopped = stop_work(tree, work, &asked.stop(&who, app.host().grace()))?;
+    let stopped = stop_work(tree, work, &asked.stop(&who, profile.grace()))?;
     Ok(Json(Reached { stopped }))
+}
+
+/// Whether that work is in a profile.
+fn holds(tree: &Tree, profile: &Profile, work: WorkId) -> bool {
+    tree.snapshot(profile.work()).iter().any(|node| node.id == work)
 }
 
 fn id(text: &str) -> Result<WorkId, Problem> {
