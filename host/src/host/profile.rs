@@ -398,6 +398,13 @@ impl Profile {
         }
     }
 
+    /// Whether no turn of it goes on, and all that has happened in it is recorded.
+    pub fn is_recorded(&self) -> bool {
+        let awake = self.shared.awake();
+        awake.values().filter_map(|cell| cell.get()).all(Session::is_recorded)
+            && self.shared.store.health().queued_bytes == 0
+    }
+
     /// Puts those sessions to sleep that nobody has anything of, and returns how many are awake.
     pub fn rest(&self) -> usize {
         let mut awake = self.shared.awake();

@@ -188,6 +188,15 @@ impl Service {
         }
     }
 
+    /// The profiles, also those that are being retired, in which something has happened that is not recorded yet.
+    pub fn unrecorded(&self) -> Vec<String> {
+        let profiles = self.shared.profiles.served().into_iter();
+        let open = profiles.chain(self.shared.profiles.retiring()).filter(|authority| {
+            authority.possession().is_some_and(|held| !held.profile().is_recorded())
+        });
+        open.map(|authority| authority.name().to_owned()).collect()
+    }
+
     /// How long each step of the shutdown may take.
     pub fn bounds(&self) -> Bounds {
         self.shared.bounds

@@ -163,6 +163,13 @@ impl App {
         self.inner.served.list()
     }
 
+    /// Waits, within the bound, until all that has happened is recorded, and says in which profiles something is not.
+    pub(super) async fn recorded(&self, bound: Duration) -> Vec<String> {
+        // What is not recorded by then is told.
+        tokio::time::timeout(bound, self.inner.served.recorded()).await.ok();
+        self.inner.served.unrecorded()
+    }
+
     pub(super) async fn reconcile(&self) -> Reconciled {
         self.inner.served.reconcile().await
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FutureExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,25 @@ pub trait Served: Send + Sync + 'static {
 
     /// Looks again at what is configured, and serves that.
     fn reconcile(&self) -> BoxFuture<'static, Reconciled>;
+
+    /// Waits until the ends of all turns that were going on are recorded.
+    fn recorded(&self) -> BoxFuture<'static, ()> {
+        let profiles: Vec<_> =
+            self.list().into_iter().filter_map(|listed| listed.state.ok()).collect();
+        async move {
+            for profile in profiles {
+                profile.recorded().await;
+            }
+        }
+        .boxed()
+    }
+
+    /// The profiles in which something has happened that is not recorded yet.
+    fn unrecorded(&self) -> Vec<String> {
+        let open =
+            |listed: &Listed| listed.state.as_ref().is_ok_and(|profile| !profile.is_recorded());
+        self.list().into_iter().filter(open).map(|listed| listed.name).collect()
+    }
 }
 
 /// A profile, as it is listed.

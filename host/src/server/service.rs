@@ -48,6 +48,15 @@ impl Served for Service {
         Ok(Arc::clone(authority.tickets()))
     }
 
+    fn recorded(&self) -> BoxFuture<'static, ()> {
+        let service = self.clone();
+        async move { Service::recorded(&service).await }.boxed()
+    }
+
+    fn unrecorded(&self) -> Vec<String> {
+        Service::unrecorded(self)
+    }
+
     fn reconcile(&self) -> BoxFuture<'static, Reconciled> {
         let service = self.clone();
         async move {

@@ -598,6 +598,11 @@ impl Session {
         drop(self.shared.stream.record(Class::Promise, nothing).await);
     }
 
+    /// Whether no turn of it goes on, and all that was said in it is recorded.
+    pub fn is_recorded(&self) -> bool {
+        self.running().is_none() && self.shared.stream.is_written()
+    }
+
     /// Whether nothing of it goes on, nobody else has a handle of it, and all that happened in it is recorded: it can be
     /// dropped, and read again when somebody asks for it.
     pub fn is_at_rest(&self) -> bool {

@@ -109,6 +109,32 @@ fn what_runs_is_seen_followed_and_stopped() -> Result<()> {
     Ok(())
 }
 
+/// A drain is over when what has ended is recorded, too: the work of a turn is gone before that.
+#[test]
+fn a_drain_is_not_over_while_an_end_is_not_recorded() -> Result<()> {
+    let daemon = Daemon::start("")?;
+    let session = daemon.session()?;
+    daemon.until_ready(&session, "try sleep 100000\nsay the last word")?;
+    // Somebody else has the database, and the host cannot write.
+    let database = rusqlite::Connection::open(daemon.home().join("profiles/main/sessions.db"))?;
+    database.execute_batch("BEGIN IMMEDIATE")?;
+    let soft = json!({ "scope": "turn", "kind": "soft", "message": "enough" });
+    assert_eq!(daemon.post(&format!("{session}/stop"), &soft)?.body["turn"], 1);
+    while daemon.get("/v1/tree")?.body["executions"] != 0 {}
+    let drained = daemon.post("/v1/drain", &json!({ "wait-ms": 300 }))?;
+    assert_eq!((drained.status, &drained.body["drained"]), (200, &json!(false)), "{drained:?}");
+    assert_eq!(drained.body["unrecorded"], json!(["main"]), "{drained:?}");
+    let ended = run(&daemon, &["drain"])?;
+    let words =
+        "no new work is taken; this is left:\n  what has happened in main is not recorded yet\n";
+    is(&ended, 3, words);
+    database.execute_batch("ROLLBACK")?;
+    is(&run(&daemon, &["drain", "--wait", "60"])?, 0, "nothing is left\n");
+    let events = daemon.all_events(&session, 0)?;
+    assert!(events.iter().any(|event| event.event == "run-ended"), "{events:?}");
+    Ok(())
+}
+
 #[test]
 fn what_cannot_be_done_says_why_and_what_to_do() -> Result<()> {
     let folder = home("")?;

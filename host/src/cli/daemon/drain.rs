@@ -13,7 +13,7 @@ use crate::cli::{setup, text};
 pub(crate) struct Drain {
     #[command(flatten)]
     daemon: Daemon,
-    /// Wait so many seconds for what is there, and at most ten minutes.
+    /// Wait so many seconds for what is there, and until its end is recorded; at most ten minutes.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     wait: u64,
     /// Why, as refusals say it.
@@ -36,9 +36,16 @@ fn shown(answer: &Value) -> String {
     if answer["drained"] == true {
         return "nothing is left\n".to_owned();
     }
+    let unrecorded = answer["unrecorded"].as_array().map_or(&[][..], Vec::as_slice);
+    let unrecorded = unrecorded.iter().map(|name| {
+        format!(
+            "  what has happened in {} is not recorded yet\n",
+            text::line(super::word(name), 80)
+        )
+    });
     let left = read(&answer["left"]);
     let lines = left.nodes.iter().map(|node| {
         format!("  {} {} ({}) {}\n", node.kind, text::line(&node.label, 80), node.id, doing(node))
     });
-    format!("no new work is taken; this is left:\n{}", lines.collect::<String>())
+    format!("no new work is taken; this is left:\n{}", lines.chain(unrecorded).collect::<String>())
 }

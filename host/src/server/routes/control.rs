@@ -1,6 +1,6 @@
 //! What operators ask of the host as a whole.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -36,10 +36,12 @@ struct Drain {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 struct DrainView {
-    /// Whether nothing is left.
+    /// Whether nothing is left, and all that has happened is recorded.
     drained: bool,
     /// What is left.
     left: TreeView,
+    /// Profiles in which something has happened that is not recorded yet.
+    unrecorded: Vec<String>,
 }
 
 /// A shutdown.
@@ -71,7 +73,7 @@ pub(super) fn routes() -> Vec<Route> {
             reload,
         )
         .answers::<Reconciled>(200),
-        Route::post("/v1/drain", Verb::Admin, "Takes no new work from now on, and stops nothing.", drain)
+        Route::post("/v1/drain", Verb::Admin, "Takes no new work from now on, and stops nothing. Waits until nothing is left and all is recorded.", drain)
             .body::<Drain>()
             .answers::<DrainView>(200),
         Route::post("/v1/shutdown", Verb::Admin, "Shuts the host down. A second request joins the first.", shutdown)
@@ -91,11 +93,15 @@ async fn drain(
     read::short("reason", asked.reason.as_deref().unwrap_or_default())?;
     let reason = asked.reason.as_deref().unwrap_or("the host is draining");
     let bound = Duration::from_millis(asked.wait_ms).min(LONGEST);
+    let until = Instant::now() + bound;
     let left = match app.host().drain(reason, bound).await {
         Ok(_) => Vec::new(),
         Err(left) => left.nodes,
     };
-    Ok(Json(DrainView { drained: left.is_empty(), left: TreeView::of(&left) }))
+    // The work of a turn is gone before its end is recorded.
+    let unrecorded = app.recorded(until.saturating_duration_since(Instant::now())).await;
+    let drained = left.is_empty() && unrecorded.is_empty();
+    Ok(Json(DrainView { drained, left: TreeView::of(&left), unrecorded }))
 }
 
 async fn shutdown(
