@@ -311,6 +311,14 @@ async fn a_closed_or_full_session_lets_no_side_run_in() -> Result {
             panic!("{refused:?}");
         };
     }
+    let figures = host.host().metrics();
+    for (sample, count) in [
+        ("admissions_total{work=\"side run\"}", MOST_SIDE_RUNS),
+        ("refusals_total{work=\"side run\",reason=\"capacity\"}", 3),
+        ("refusals_total{work=\"side run\",reason=\"draining\"}", 3),
+    ] {
+        assert!(figures.contains(&format!("checkrein_{sample} {count}\n")), "{sample}: {figures}");
+    }
     host.is_idle()
 }
 

@@ -66,6 +66,10 @@ pub struct AdmissionFigures {
     pub units: Admitted,
     /// Turns of sessions.
     pub turns: Admitted,
+    /// Runs and questions beside turns.
+    pub sides: Admitted,
+    /// Runs that begin by the clock, each in a turn.
+    pub schedules: Admitted,
 }
 
 /// What was let in of one kind of work.
@@ -74,12 +78,21 @@ pub struct Admitted {
     /// What was let in.
     pub accepted: Counter,
     /// What was not, by [`Reason::code`] or as the session says.
-    pub refused: Counts<&'static str, 8>,
+    pub refused: Counts<&'static str, 9>,
 }
 
 /// Why something is not let in.
-const REASONS: [&str; 8] =
-    ["busy", "capacity", "scheduler", "draining", "store", "stopped", "one-shot", "ownership"];
+const REASONS: [&str; 9] = [
+    "busy",
+    "capacity",
+    "scheduler",
+    "draining",
+    "store",
+    "stopped",
+    "one-shot",
+    "ownership",
+    "agent",
+];
 
 impl Default for Admitted {
     fn default() -> Self {

@@ -89,7 +89,12 @@ impl Host {
             took.times([("kind", kind)], figure.ended.read());
         }
         let figures = self.inner.slots.figures();
-        let admitted: [(&str, &Admitted); 2] = [("turn", &figures.turns), ("unit", &figures.units)];
+        let admitted: [(&str, &Admitted); 4] = [
+            ("turn", &figures.turns),
+            ("unit", &figures.units),
+            ("side run", &figures.sides),
+            ("schedule", &figures.schedules),
+        ];
         let accepted = page.counter("checkrein_admissions", "Work that was let in.");
         for (work, admitted) in admitted {
             accepted.count([("work", work)], admitted.accepted.get());

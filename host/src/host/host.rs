@@ -12,7 +12,7 @@ use super::figures::Read;
 use super::open::{Place, SessionBuilder};
 use super::schedules::Clock;
 use super::setting::{Given, Setting};
-use crate::delegation::{Recorder, Slots, SlotsUsed};
+use crate::delegation::{Admitted, Recorder, Slots, SlotsUsed};
 use crate::model::Models;
 use crate::plugin::{Catalogue, Configuration};
 use crate::sandbox::Sandbox;
@@ -82,6 +82,11 @@ impl Host {
     /// The models that can be asked.
     pub fn models(&self) -> &Models {
         &self.inner.own.models
+    }
+
+    /// What was let in of runs that begin by the clock, and what was not.
+    pub(super) fn schedule_figures(&self) -> &Admitted {
+        &self.inner.slots.figures().schedules
     }
 
     /// The sandbox, for an embedder that runs components without sessions.

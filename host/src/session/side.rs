@@ -225,14 +225,21 @@ impl Shared {
         name: impl FnOnce(&mut Numbers) -> String,
     ) -> Result<(Arc<str>, Work), SideError> {
         let mut numbers = lock(&self.sides);
+        let figures = &self.background.slots.figures().sides;
         // There is no second count: the tree says how many there are.
         let pieces = self.work.tree().pieces_by_kind(self.work.id());
         if pieces.get(&Kind::SideRun).is_some_and(|there| *there >= MOST_SIDE_RUNS) {
+            figures.refused.of("capacity").one();
             return Err(SideError::TooMany { most: MOST_SIDE_RUNS });
         }
         let run: Arc<str> = format!("{}.{}", self.id, name(&mut numbers)).into();
         let label = format!("{} {run}", self.agent().plugged.name);
-        Ok((run, self.work.open(Kind::SideRun, label)?))
+        let opened = self.work.open(Kind::SideRun, label);
+        match &opened {
+            Ok(_) => figures.accepted.one(),
+            Err(_) => figures.refused.of("draining").one(),
+        }
+        Ok((run, opened?))
     }
 
     fn beside(&self, run: Arc<str>, work: Work, goal: String, input: String) -> Plan {

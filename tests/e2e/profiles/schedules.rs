@@ -73,6 +73,9 @@ async fn a_scheduled_run_is_a_turn_that_counts_and_can_be_stopped() -> Result {
         .map(|message| message.text)
         .collect();
     assert_eq!(said[1], "{}\ndone");
+    let figures = bed.host.host().metrics();
+    let sample = "checkrein_admissions_total{work=\"schedule\"} 1\n";
+    assert!(figures.contains(sample), "{figures}");
 
     clock.set("2026-05-01T13:00:00Z")?;
     within("the second", bed.host.places().reached("here", 2)).await?;
@@ -264,6 +267,12 @@ async fn a_run_that_cannot_start_is_refused_with_the_reason() -> Result {
     until(&profile, &["refused", "refused"]).await?;
     let words = runs(&profile).remove(1).detail.unwrap_or_default();
     assert!(words.contains("could not be kept"), "{words}");
+    let figures = bed.host.host().metrics();
+    for (reason, count) in [("agent", 2), ("store", 2)] {
+        let sample =
+            format!("checkrein_refusals_total{{work=\"schedule\",reason=\"{reason}\"}} {count}\n");
+        assert!(figures.contains(&sample), "{figures}");
+    }
     bed.host.is_idle()
 }
 

@@ -261,7 +261,7 @@ impl Owner {
             changed.as_mut().enable();
             let now = self.clock.now();
             // What comes due from now on is for whoever serves the home next.
-            let Ok(claimed) = self.decide(now, profile.node()).await else { return };
+            let Ok(claimed) = self.decide(now, profile).await else { return };
             for claimed in claimed {
                 let (owner, profile) = (Arc::clone(self), profile.clone());
                 let (control, held) = (profile.control(), profile.node().share());
@@ -294,7 +294,8 @@ impl Owner {
     }
 
     /// Decides about everything that is due, claims what is to start, and keeps all of that before it is given out.
-    async fn decide(&self, now: Timestamp, node: &Work) -> Result<Vec<Claimed>, Refused> {
+    async fn decide(&self, now: Timestamp, profile: &Profile) -> Result<Vec<Claimed>, Refused> {
+        let (node, figures) = (profile.node(), profile.host().schedule_figures());
         let (mut claimed, writing, written) = {
             let mut state = self.state();
             if !state.bound {
@@ -307,14 +308,18 @@ impl Owner {
                 state.planner = planner;
                 return Ok(Vec::new());
             }
-            let writing = node.open(Kind::Blocking, "what schedules have decided is kept")?;
+            let count = due.start.len() as u64;
+            let refuses = |_: &Refused| figures.refused.of("draining").more(count);
+            let writing = node.open(Kind::Blocking, "what schedules have decided is kept");
+            let writing = writing.inspect_err(refuses)?;
             let claim = |decision: crate::schedule::Decision<Start>| {
                 let label = format!("schedule {}", decision.schedule);
                 // Not a turn: what a container has of those counts as one piece.
                 let work = node.open(Kind::SideRun, label)?;
                 Ok(Claimed { name: decision.schedule, start: decision.what, work })
             };
-            let claimed = due.start.into_iter().map(claim).collect::<Result<Vec<_>, Refused>>()?;
+            let claimed = due.start.into_iter().map(claim).collect::<Result<Vec<_>, Refused>>();
+            let claimed = claimed.inspect_err(refuses)?;
             state.planner = planner;
             state.keep_decided();
             for passed in due.passed {
@@ -339,6 +344,7 @@ impl Owner {
             // Their claims go first.
             for (name, start) in given_up.collect::<Vec<_>>() {
                 let words = format!("what was decided could not be kept: {error}");
+                figures.refused.of("store").one();
                 self.ended_as(&name, start.scheduled, "refused", Some(words)).await;
             }
         }
@@ -353,6 +359,7 @@ impl Owner {
     /// Runs one claimed run to its end.
     async fn run(&self, profile: &Profile, claimed: Claimed) {
         let Claimed { name, start, work } = claimed;
+        let figures = profile.host().schedule_figures();
         let signal = work.signal();
         let table = self.state().tables.get(&name).cloned();
         let begins = async {
@@ -364,7 +371,10 @@ impl Owner {
         let begun = tokio::select! {
             biased;
             stop = signal.raised(StopKind::Hard) => Err(("interrupted", cut(&stop))),
-            begun = begins => begun.map_err(|error| ("refused", told(&error))),
+            begun = begins => begun.map_err(|error| {
+                figures.refused.of(reason(error.kind())).one();
+                ("refused", told(&error))
+            }),
         };
         let (table, session, turn) = match begun {
             Ok((table, (session, turn))) => (table, session, turn),
@@ -375,6 +385,7 @@ impl Owner {
         };
         // The turn is in the tree; the claim is not needed any more.
         drop(work);
+        figures.accepted.one();
         let written = {
             let mut state = self.state();
             state.change(&name, start.scheduled, |run| {
@@ -506,6 +517,17 @@ fn skipped(passed: &Passed, now: Timestamp) -> ScheduledRun {
         generation: None,
         status: "skipped".to_owned(),
         detail: Some(detail),
+    }
+}
+
+/// Why a run was refused before its turn, as it is counted.
+fn reason(kind: ErrorKind) -> &'static str {
+    if kind == ErrorKind::Store {
+        "store"
+    } else if kind == ErrorKind::Refused {
+        "draining"
+    } else {
+        "agent"
     }
 }
 
