@@ -106,7 +106,11 @@ impl Opens for Homes {
 
     async fn reload(&self, wanted: &Wanted, held: &Served) -> Result<Vec<String>, NotOpened> {
         let configuration = self.read(wanted, held.profile.node()).await?;
+        let retention = retention(&configuration);
         let reloaded = held.profile.reload(configuration).await;
+        if reloaded.is_ok() {
+            held.profile.store().retain(retention);
+        }
         reloaded.map_err(|error| not_opened(&wanted.configuration, &error))
     }
 }

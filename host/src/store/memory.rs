@@ -22,7 +22,8 @@ use crate::ids::SessionId;
 /// own thread. [`Body::Later`] is put into words when it is read, and not before. Of a deleted session only its name
 /// stays.
 pub struct Memory {
-    retention: Retention,
+    /// Never locked together with the state.
+    retention: Mutex<Arc<Retention>>,
     state: Mutex<State>,
 }
 
@@ -82,7 +83,7 @@ struct Unit {
 impl Memory {
     /// An empty store that keeps that much.
     pub fn new(retention: Retention) -> Memory {
-        Memory { retention, state: Mutex::default() }
+        Memory { retention: Mutex::new(Arc::new(retention)), state: Mutex::default() }
     }
 
     /// The lock protects everything; it is never held while foreign code runs.
@@ -90,10 +91,15 @@ impl Memory {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn retention(&self) -> Arc<Retention> {
+        Arc::clone(&self.retention.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     fn take(&self, write: &Write) -> (Result<Recorded, StoreError>, Dropped) {
         let at_ms = now_ms();
         let mut dropped = Dropped::default();
-        let recorded = self.state().take(write, at_ms, &self.retention, &mut dropped);
+        let retention = self.retention();
+        let recorded = self.state().take(write, at_ms, &retention, &mut dropped);
         (recorded, dropped)
     }
 
@@ -159,18 +165,24 @@ impl State {
         if let Some(session) = self.sessions.get_mut(name) {
             session.updated_ms = at_ms;
             session.head = head;
-            let before = session.bytes();
-            session.trim(retention, dropped);
-            let freed = before - session.bytes();
-            self.bytes -= freed;
-            while session.head.units_read > retention.read_units_per_session {
-                let Some(oldest) = session.oldest_read() else { break };
-                session.units.remove(&oldest);
-                session.head.units_read -= 1;
-                self.units.remove(&oldest);
-            }
         }
+        self.trim(name, retention, dropped);
         Ok(Recorded { seq, at_ms })
+    }
+
+    /// Lets go of what a session has beyond the bounds.
+    fn trim(&mut self, name: &SessionId, retention: &Retention, dropped: &mut Dropped) {
+        let Some(session) = self.sessions.get_mut(name) else { return };
+        let before = session.bytes();
+        session.trim(retention, dropped);
+        let freed = before - session.bytes();
+        self.bytes -= freed;
+        while session.head.units_read > retention.read_units_per_session {
+            let Some(oldest) = session.oldest_read() else { break };
+            session.units.remove(&oldest);
+            session.head.units_read -= 1;
+            self.units.remove(&oldest);
+        }
     }
 
     fn create(&mut self, name: &SessionId, agent: &str, settings: &Body, at_ms: u64) {
@@ -518,6 +530,21 @@ impl Store for Memory {
             state.places.values().filter(unfinished).cloned().collect::<Vec<SessionId>>()
         });
         ready(found).boxed()
+    }
+
+    fn retain(&self, retention: Retention) {
+        let retention = Arc::new(retention);
+        *self.retention.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&retention);
+        let mut dropped = Dropped::default();
+        {
+            let mut state = self.state();
+            let names: Vec<SessionId> = state.sessions.keys().cloned().collect();
+            for name in names {
+                state.trim(&name, &retention, &mut dropped);
+            }
+        }
+        // Not under the lock: what was kept may be anybody's.
+        drop(dropped);
     }
 
     fn compact(&self) -> Read<()> {

@@ -50,6 +50,9 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// ended, a completion that is not acknowledged.
     fn unfinished(&self) -> Read<Vec<SessionId>>;
 
+    /// Keeps that much from now on: writes after this are held against it, and what is beyond it goes. It is not waited for.
+    fn retain(&self, retention: Retention);
+
     /// Drops what may be dropped now, and gives room back to the disk. It never touches what is not delivered.
     fn compact(&self) -> Read<()>;
 

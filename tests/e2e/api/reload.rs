@@ -1,5 +1,6 @@
 //! What the daemon takes over while it runs.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -7,7 +8,7 @@ use checkrein_testkit::{Plugin, guest, neighbour_answer};
 use serde_json::{Value, json};
 
 use super::commands::run;
-use super::daemon::Daemon;
+use super::daemon::{Daemon, PROFILE};
 
 /// Puts another component in the place of the agent.
 fn rebuild(daemon: &Daemon, component: &str) -> Result<()> {
@@ -102,5 +103,37 @@ fn the_daemon_notices_plugins_by_itself() -> Result<()> {
     while opens()? != 404 {
         ensure!(in_time(), "it is not told that a plugin is gone");
     }
+    Ok(())
+}
+
+/// How much is kept of sessions is as a reload says, for those that are there already, too.
+#[test]
+fn another_bound_of_the_store_counts_from_the_reload_on() -> Result<()> {
+    let daemon = Daemon::start("")?;
+    let session = daemon.session()?;
+    daemon.turn(&session, "emits 200 10\nsay all of it")?;
+    let file = daemon.home().join("profiles/main/profile.toml");
+    let reloads = |more: &str| -> Result<()> {
+        fs::write(&file, format!("{PROFILE}\n{more}"))?;
+        let reloaded = daemon.post("/v1/reload", &json!({}))?;
+        ensure!(reloaded.status == 200, "{reloaded:?}");
+        Ok(())
+    };
+    let first = || -> Result<u64> {
+        let row = daemon.get(&session)?.body;
+        row["first-event"].as_u64().with_context(|| row.to_string())
+    };
+    assert_eq!(first()?, 1);
+    reloads("[store]\nevents-per-session = 20\ntranscript-bytes-per-session = \"4B\"\n")?;
+    let goal = json!({ "goal": "say more", "wait": true });
+    let refused = daemon.post(&format!("{session}/prompts"), &goal)?;
+    assert_eq!(refused.kind(), "limit", "{refused:?}");
+    // What is beyond the bound goes when nobody writes.
+    let begun = Instant::now();
+    while first()? < 180 {
+        ensure!(begun.elapsed() < checkrein_testkit::PATIENCE, "{}", first()?);
+    }
+    reloads("")?;
+    assert_eq!(daemon.turn(&session, "say more")?["output"], "more");
     Ok(())
 }

@@ -202,6 +202,10 @@ impl Store for Mortal {
         self.under.unfinished()
     }
 
+    fn retain(&self, retention: Retention) {
+        self.under.retain(retention);
+    }
+
     fn compact(&self) -> Read<()> {
         self.under.compact()
     }

@@ -20,7 +20,7 @@ use super::schema;
 use super::tables::Tables;
 use crate::ids::SessionId;
 use crate::store::{
-    EventPage, Health, MessageRow, Read, SessionRow, Start, Store, StoreError, UnitRow,
+    EventPage, Health, MessageRow, Read, Retention, SessionRow, Start, Store, StoreError, UnitRow,
     Write,
 };
 
@@ -248,6 +248,8 @@ impl Store for Look {
     fn unfinished(&self) -> Read<Vec<SessionId>> {
         self.ask(|database: &Transaction<'_>| reads::unfinished(database))
     }
+
+    fn retain(&self, _retention: Retention) {}
 
     fn compact(&self) -> Read<()> {
         let error = StoreError::ReadOnly(format!("{} is only read", self.path.display()));

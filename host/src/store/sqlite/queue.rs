@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures::channel::oneshot;
 
 use crate::metrics::Histogram;
-use crate::store::{Change, Class, Health, Recorded, StoreError, Write};
+use crate::store::{Change, Class, Health, Recorded, Retention, StoreError, Write};
 
 /// Writes in one transaction at most.
 const BATCH_WRITES: usize = 1_024;
@@ -50,6 +50,8 @@ pub(super) type Waiter = oneshot::Sender<Result<(), StoreError>>;
 pub(super) enum Next {
     /// Writes them. With none of them it sees whether the store takes writes.
     Batch(Vec<Queued>),
+    /// Keeps that much from now on.
+    Retain(Retention),
     /// Drops all that may be dropped, and tells the waiter.
     Compact(Waiter),
     /// Uses the time.
@@ -82,6 +84,8 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct State {
     writes: VecDeque<Queued>,
+    /// How much is to be kept, where that has changed.
+    retention: Option<Retention>,
     compact: VecDeque<Waiter>,
     closers: Vec<Waiter>,
     closing: bool,
@@ -111,6 +115,12 @@ impl Queue {
         drop(state);
         self.changed.notify_one();
         Ok(())
+    }
+
+    /// Says how much is kept from now on, before anything that is queued after this is written.
+    pub(super) fn retain(&self, retention: Retention) {
+        self.state().retention = Some(retention);
+        self.changed.notify_one();
     }
 
     /// Asks for a compaction.
@@ -162,6 +172,9 @@ impl Queue {
             let now = Instant::now();
             if state.closing && state.writes.is_empty() {
                 return Next::End;
+            }
+            if let Some(retention) = state.retention.take() {
+                return Next::Retain(retention);
             }
             // While the store takes no writes, an empty batch tries whether it does again.
             let due = match again {

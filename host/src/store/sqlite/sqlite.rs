@@ -170,6 +170,10 @@ impl Store for Sqlite {
         self.reads.ask(|database| reads::unfinished(database))
     }
 
+    fn retain(&self, retention: Retention) {
+        self.queue.retain(retention);
+    }
+
     fn compact(&self) -> Read<()> {
         let told = self.queue.compact();
         async move { told.await.unwrap_or(Err(StoreError::Closed)) }.boxed()

@@ -74,6 +74,10 @@ impl Writer {
                         tell(left, &error);
                     }
                 }
+                Next::Retain(retention) => {
+                    self.retention = retention;
+                    self.chores.all();
+                }
                 Next::Compact(waiter) => {
                     self.chores.all();
                     waiting.push(waiter);

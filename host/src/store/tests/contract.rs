@@ -113,6 +113,7 @@ contract!(
     old_events_go_and_numbers_stay,
     events_of_many_sessions_are_read_from_any_place,
     many_bytes_of_events_go_too,
+    other_bounds_count_from_when_they_are_given,
     the_newest_event_stays_however_large_it_is,
     a_long_conversation_refuses_turns,
     a_long_conversation_loses_its_beginning,
@@ -613,6 +614,26 @@ fn many_bytes_of_events_go_too<B: Bed>() {
     block_on(bed.store().compact()).expect("it compacts");
     let kept = row(bed.store(), "s1");
     assert_eq!((kept.event_bytes, kept.first_seq, kept.last_seq), (900, 18, 20));
+}
+
+fn other_bounds_count_from_when_they_are_given<B: Bed>() {
+    let bed = new::<B>();
+    promise(bed.store(), "s1", vec![message(&"x".repeat(101)), accepted(1)]).expect("it is");
+    promise(bed.store(), "s1", vec![done(1), read(1)]).expect("it is");
+    for n in 1..=50 {
+        promise(bed.store(), "s1", vec![event(&n.to_string())]).expect("it is");
+    }
+    assert_eq!(row(bed.store(), "s1").first_seq, 1);
+    bed.store().retain(Retention { read_units_per_session: 0, ..small() });
+    let refused = promise(bed.store(), "s1", vec![began(1, "w")]);
+    assert!(matches!(refused, Err(StoreError::TooLarge { most: 100, .. })), "{refused:?}");
+    block_on(bed.store().compact()).expect("it compacts");
+    let kept = row(bed.store(), "s1");
+    assert_eq!((kept.first_seq, kept.last_seq), (41, 50), "{kept:?}");
+    assert_eq!(units(bed.store(), "s1").len(), 0);
+    bed.store().retain(Retention::default());
+    promise(bed.store(), "s1", vec![began(1, "w")]).expect("it is below the bound again");
+    assert_eq!(messages(bed.store(), "s1").len(), 1, "the conversation stays");
 }
 
 fn the_newest_event_stays_however_large_it_is<B: Bed>() {
