@@ -2,9 +2,11 @@
 
 mod dropped;
 mod late;
+mod processes;
 mod reloading;
 mod retiring;
 mod schedules;
+mod service;
 mod shutting_down;
 
 use std::fs;

@@ -18,21 +18,18 @@ use crate::start::Result;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_checkrein");
 
 /// A folder in which a worker of a test leaves something.
-fn folder() -> Result<TempDir> {
+pub(crate) fn folder() -> Result<TempDir> {
     Ok(tempfile::Builder::new().prefix("checkrein-worker-").tempdir()?)
 }
 
 /// A real worker that leaves its number in a file of that folder before it does anything.
-fn numbered(host: TestHostBuilder, folder: &Path) -> TestHostBuilder {
-    let script = format!(
-        "echo $$ > {0}/new && /bin/mv {0}/new {0}/$$ && exec {PROGRAM} worker",
-        folder.display()
-    );
+pub(crate) fn numbered(host: TestHostBuilder, folder: &Path) -> TestHostBuilder {
+    let script = format!(": > {0}/$$ && exec {PROGRAM} worker", folder.display());
     host.workers("/bin/sh", &["-c", &script])
 }
 
 /// The numbers of the workers that were started, by [`numbered`].
-async fn numbers(folder: &Path, count: usize) -> Result<Vec<i32>> {
+pub(crate) async fn numbers(folder: &Path, count: usize) -> Result<Vec<i32>> {
     let mut found = Vec::new();
     until("the workers", || {
         let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
@@ -44,7 +41,7 @@ async fn numbers(folder: &Path, count: usize) -> Result<Vec<i32>> {
 }
 
 /// Waits for what another process does and nothing announces.
-async fn until(what: &str, mut wanted: impl FnMut() -> bool) -> Result {
+pub(crate) async fn until(what: &str, mut wanted: impl FnMut() -> bool) -> Result {
     let looking = async {
         while !wanted() {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -54,7 +51,7 @@ async fn until(what: &str, mut wanted: impl FnMut() -> bool) -> Result {
 }
 
 /// What a worker was told that keeps its input in that file: the kinds of its stops, in order.
-fn stops_told(file: &Path) -> Result<Vec<String>> {
+pub(crate) fn stops_told(file: &Path) -> Result<Vec<String>> {
     let told = std::fs::read(file).context("what the worker was told")?;
     let told = String::from_utf8_lossy(&told);
     let stops = told.match_indices("{\"type\":\"stop\"").map(|(at, _)| {
@@ -67,7 +64,7 @@ fn stops_told(file: &Path) -> Result<Vec<String>> {
 }
 
 /// A worker that says that it has begun, and from then on listens and does nothing. Its output stays open.
-fn deaf(file: &Path) -> String {
+pub(crate) fn deaf(file: &Path) -> String {
     format!("{}; exec /bin/cat 3>&1 > {}", says("{\"type\":\"started\"}"), file.display())
 }
 

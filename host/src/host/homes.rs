@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -14,7 +14,7 @@ use super::schedules::SCHEDULES;
 use crate::error::{Error, ErrorKind};
 use crate::plugin::Configuration;
 use crate::profile::{Held, NotClosed, NotOpened, Opens, Profiles, Wanted};
-use crate::store::{Retention, Sqlite, Store};
+use crate::store::{Retention, Sqlite, Store, StoreError};
 use crate::work::{Drained, Work, blocking};
 
 /// The database in a home.
@@ -37,6 +37,8 @@ pub struct Homes {
 pub struct Served {
     profile: Profile,
     looking: Arc<Semaphore>,
+    /// Set when the store is closed, where that failed.
+    unwritten: Arc<OnceLock<StoreError>>,
 }
 
 impl Host {
@@ -50,6 +52,11 @@ impl Served {
     /// The profile.
     pub fn profile(&self) -> &Profile {
         &self.profile
+    }
+
+    /// Why its store was closed with something unwritten; none while it is open, and where all was written.
+    pub fn unwritten(&self) -> Option<&StoreError> {
+        self.unwritten.get()
     }
 }
 
@@ -89,7 +96,7 @@ impl Opens for Homes {
             words: format!("could not read {}: {error}", wanted.home.join(SCHEDULES).display()),
         })?;
         owner.bind(&profile);
-        Ok(Served { profile, looking: Arc::new(Semaphore::new(1)) })
+        Ok(Served { profile, unwritten: Arc::default(), looking: Arc::new(Semaphore::new(1)) })
     }
 
     async fn is_outdated(&self, held: &Served) -> bool {
@@ -169,6 +176,8 @@ impl Held for Served {
         if let Err(error) = self.profile.store().close().await {
             // It stays so: what could not be written is told, and counts as unknown when the home is opened again.
             tracing::error!(profile = self.profile.name(), %error, "the store was closed with something unwritten");
+            // The first error is the one that counts: closing what is closed is none.
+            self.unwritten.set(error).ok();
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::homes::Homes;
+use super::homes::{Homes, Served};
 use super::host::Host;
 use super::profile::Profile;
 use crate::error::{Error, ErrorKind};
@@ -292,20 +292,26 @@ impl Shared {
         if let Some(keeper) = lock(&self.keeper).take() {
             keeper.abort();
         }
-        let stores: Vec<Profile> = self
+        let stores: Vec<Arc<Served>> = self
             .profiles
             .retiring()
             .iter()
             .chain(&self.profiles.served())
             .filter_map(|authority| authority.possession())
-            .map(|held| held.profile().clone())
             .collect();
         let done = self.profiles.retire_all(Duration::ZERO).await;
-        let left = |profile: &&Profile| done.not_released.contains_key(profile.name());
-        for profile in stores.iter().filter(left) {
+        let profiles = stores.iter().map(|held| held.profile());
+        for profile in profiles.filter(|one| done.not_released.contains_key(one.name())) {
             while profile.health().queued_bytes > 0 {
                 tokio::time::sleep(GLANCE).await;
             }
+        }
+        let unwritten: Vec<String> = stores
+            .iter()
+            .filter_map(|held| Some(format!("{}: {}", held.profile().name(), held.unwritten()?)))
+            .collect();
+        if !unwritten.is_empty() {
+            return Err(format!("not all was written: {}", unwritten.join("; ")).into());
         }
         match (settled, done.not_released.len()) {
             (Settled::Drained(_), 0) | (Settled::Left(_), _) => Ok(()),

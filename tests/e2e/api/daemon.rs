@@ -128,6 +128,11 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// One of whoever listens there.
+    pub(crate) fn of(socket: PathBuf) -> Client {
+        Client { socket }
+    }
+
     pub(crate) fn socket(&self) -> PathBuf {
         self.socket.clone()
     }
