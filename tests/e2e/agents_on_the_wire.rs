@@ -132,8 +132,8 @@ pub(crate) async fn a_tool_call_goes_out_and_its_result_comes_back_in_both_diale
 
 /// Rule S12: what the model had said stays, also when the turn fails.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_breaks_stalls_or_makes_no_sense_fails_the_turn_and_keeps_its_text() -> Result
-{
+pub(crate) async fn a_stream_that_breaks_stalls_or_makes_no_sense_fails_the_turn_and_keeps_its_text()
+-> Result {
     for dialect in BOTH {
         for (what, reply, words) in [
             ("it breaks in a call", begins().break_off(), "broke off"),
@@ -179,7 +179,7 @@ async fn a_stream_that_breaks_stalls_or_makes_no_sense_fails_the_turn_and_keeps_
 
 /// A model that gets its arguments wrong hears of it and can mend them.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_is_no_json_is_answered_and_the_turn_goes_on() -> Result {
+pub(crate) async fn a_call_that_is_no_json_is_answered_and_the_turn_goes_on() -> Result {
     for dialect in BOTH {
         let wire = Wire::start().await?;
         wire.reply(Reply::new().text("I begin").call("a", "files_read", &["{\"files\": [}"]))
@@ -200,7 +200,7 @@ async fn a_call_that_is_no_json_is_answered_and_the_turn_goes_on() -> Result {
 
 /// An answer that breaks off costs what the endpoint said of it before, or what was sent when it said nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_breaks_off_is_billed() -> Result {
+pub(crate) async fn an_answer_that_breaks_off_is_billed() -> Result {
     for (dialect, used) in [("anthropic", 40_012), ("openai", 0)] {
         let wire = Wire::start().await?;
         wire.reply(Reply::new().text("I begin").usage(40_011, 7).break_off());
@@ -224,7 +224,8 @@ async fn an_answer_that_breaks_off_is_billed() -> Result {
 
 /// What was done before is told, too.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_breaks_in_the_second_round_leaves_the_account_of_the_first() -> Result {
+pub(crate) async fn a_stream_that_breaks_in_the_second_round_leaves_the_account_of_the_first()
+-> Result {
     for dialect in BOTH {
         let wire = Wire::start().await?;
         wire.reply(Reply::new().text("I look.").call(
@@ -250,7 +251,7 @@ async fn a_stream_that_breaks_in_the_second_round_leaves_the_account_of_the_firs
 
 /// Rules S3, S11 and S12: a hard stop in the middle of a stream closes its connection.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hard_stop_in_the_middle_of_a_stream_closes_the_connection() -> Result {
+pub(crate) async fn a_hard_stop_in_the_middle_of_a_stream_closes_the_connection() -> Result {
     for dialect in BOTH {
         let wire = Wire::start().await?;
         wire.reply(begins().stall());
@@ -339,7 +340,7 @@ pub(crate) async fn a_soft_stop_in_the_middle_of_a_stream_wraps_up_and_closes_th
 
 /// An endpoint that sends the key back in its error does not make it public.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_the_endpoint_sends_back_is_told_to_nobody() -> Result {
+pub(crate) async fn a_key_that_the_endpoint_sends_back_is_told_to_nobody() -> Result {
     for dialect in BOTH {
         for (status, code) in [
             (401, FailureCode::Unavailable),
@@ -369,7 +370,7 @@ async fn a_key_that_the_endpoint_sends_back_is_told_to_nobody() -> Result {
 
 /// A model whose key is missing is left out, and whoever asks for it hears that it is not there.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_without_its_key_is_asked_nothing() -> Result {
+pub(crate) async fn a_model_without_its_key_is_asked_nothing() -> Result {
     let wire = Wire::start().await?;
     let configuration = format!(
         "[models.main]\nkind = \"openai\"\nmodel = \"m\"\nbase-url = \"{}\"\nkey-env = \"THE_KEY\"\n",

@@ -12,7 +12,7 @@ use crate::start::{Result, agent, hard, host, soft, tool, with_agent};
 
 /// A line costs more than its text, so that empty ones are not free; and those that are printed cost as much.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_log_line_is_charged_with_a_frame() -> Result {
+pub(crate) async fn every_log_line_is_charged_with_a_frame() -> Result {
     let host = with_agent().build()?;
     for (goal, bytes) in [("logs 3 10", 3 * 42), ("logs 3 0", 3 * 32), ("prints 3 10", 3 * 42)] {
         let report = host.run("agent", goal).await?;
@@ -28,7 +28,7 @@ async fn every_log_line_is_charged_with_a_frame() -> Result {
 
 /// A trap is put down to a limit only where the guest had just been refused something and could not go on.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trap_is_put_down_to_a_limit_only_when_it_follows_from_it() -> Result {
+pub(crate) async fn a_trap_is_put_down_to_a_limit_only_when_it_follows_from_it() -> Result {
     let refused = "(drop (memory.grow (i32.const 5000)))";
     let granted = "(drop (memory.grow (i32.const 1)))";
     let divides = "(drop (i32.div_u (i32.const 1) (i32.const 0)))";
@@ -53,7 +53,7 @@ async fn a_trap_is_put_down_to_a_limit_only_when_it_follows_from_it() -> Result 
 /// Interrupted wins: a run that was asked to stop and then ran out of time was stopped. A tool cannot hear of the soft
 /// stop of its caller, so for a tool it is the time.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_end_of_the_time_after_a_soft_stop_is_an_interruption() -> Result {
+pub(crate) async fn the_end_of_the_time_after_a_soft_stop_is_an_interruption() -> Result {
     let timed = agent().limits("wall-time = \"1500ms\"");
     let host = host().plugin(timed).plugin(tool().limits("wall-time = \"50ms\"")).build()?;
     let session = host.session("agent").await?;
@@ -105,7 +105,7 @@ pub(crate) async fn requests_that_give_no_answer_are_charged_with_an_estimate() 
 
 /// What a failure says is output like any other.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_text_of_a_failure_is_bounded() -> Result {
+pub(crate) async fn the_text_of_a_failure_is_bounded() -> Result {
     let limits = "output-bytes = 1000";
     let host = host().plugin(agent().limits(limits)).plugin(tool().limits(limits)).build()?;
     let report = host.run("agent", &format!("fail failed {}", "w".repeat(1_001))).await?;

@@ -3,7 +3,7 @@
 pub(crate) mod accepted;
 pub(crate) mod budgets;
 pub(crate) mod calls;
-mod capacity;
-mod rejected;
+pub(crate) mod capacity;
+pub(crate) mod rejected;
 mod schedules;
 mod support;

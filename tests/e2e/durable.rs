@@ -14,7 +14,7 @@ use checkrein::session::{Event, EventKind, Session};
 use checkrein::store::Store;
 use checkrein_testkit::{Mortal, TestHost, within};
 
-use crate::start::Result;
+use crate::start::{Result, isolation};
 
 /// Where the stores of a test are. All its files are gone with it.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub(crate) async fn profile(host: &TestHost, store: Arc<dyn Store>) -> Result<Pr
     let settings = ProfileSettings {
         name: "main".to_owned(),
         home: host.home().to_owned(),
-        configuration: Configuration::default(),
+        configuration: Configuration::parse(isolation(), &host.home().join("profile.toml"))?,
         store,
     };
     within("the profile", host.host().profile(settings)).await?.map_err(Into::into)

@@ -73,7 +73,7 @@ pub(crate) async fn a_guest_that_exits_has_not_returned() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_of_the_guest_is_not_a_fault() -> Result {
+pub(crate) async fn a_failure_of_the_guest_is_not_a_fault() -> Result {
     let host = with_agent().build()?;
     for (code, expected) in [
         ("denied", FailureCode::Denied),
@@ -210,7 +210,7 @@ pub(crate) async fn a_panic_in_a_host_function_ends_that_run_only() -> Result {
 
 /// Rule G3, for turns: more faults at one time than there are threads take none of them away.
 #[tokio::test(flavor = "multi_thread")]
-async fn many_faults_at_one_time_leave_the_host_as_it_was() -> Result {
+pub(crate) async fn many_faults_at_one_time_leave_the_host_as_it_was() -> Result {
     let host = Arc::new(with_agent().plugin(neighbour()).build()?);
     let beside = Beside::start(&host).await?;
     let goals =

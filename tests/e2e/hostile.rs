@@ -1,8 +1,8 @@
 //! Hostile guests. Each has its expected outcome, and a neighbour whose work must come out right meanwhile.
 
-mod files;
+pub(crate) mod files;
 mod kit;
-mod network;
+pub(crate) mod network;
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ fn crowd() -> TestHostBuilder {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_spins() -> Result {
+pub(crate) async fn a_guest_that_spins() -> Result {
     let host = crowd().build()?;
     let session = host.session("agent").await?;
     runs_until_stopped(&host, &session, "spin", "computing").await
@@ -175,7 +175,7 @@ pub(crate) async fn a_flood_of_empty_calls_runs_until_it_is_stopped() -> Result 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_recurses_without_end() -> Result {
+pub(crate) async fn a_guest_that_recurses_without_end() -> Result {
     let host = crowd().build()?;
     let beside = Beside::start(&host).await?;
     let report = host.run("agent", "recurse").await?;
@@ -186,7 +186,7 @@ async fn a_guest_that_recurses_without_end() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bombs_of_memory_and_tables() -> Result {
+pub(crate) async fn bombs_of_memory_and_tables() -> Result {
     let host = crowd().build()?;
     comes_to(&host, "hoard", Outcome::Limit(LimitKind::Memory)).await?;
     comes_to(&host, "allocate 1000", Outcome::Limit(LimitKind::Memory)).await?;
@@ -225,7 +225,7 @@ async fn refused(host: &TestHost, reason: &str) -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn huge_strings_and_lists_in_both_directions() -> Result {
+pub(crate) async fn huge_strings_and_lists_in_both_directions() -> Result {
     let model = Scripted::new("model", [Reply::new().text("m".repeat(20 << 20)).chunk(1 << 20)]);
     let host = crowd().model(model).build()?;
     comes_to(&host, "emits 1 5000000", Outcome::Limit(LimitKind::CallBytes)).await?;
@@ -241,7 +241,7 @@ async fn huge_strings_and_lists_in_both_directions() -> Result {
 
 /// What does not fit its schema never reaches a tool, and whoever called is told why.
 #[tokio::test(flavor = "multi_thread")]
-async fn arguments_that_make_no_sense() -> Result {
+pub(crate) async fn arguments_that_make_no_sense() -> Result {
     let host = crowd().build()?;
     for (arguments, why) in [
         ("{\"text\":\"reached\",\"count\":1", "not JSON"),
@@ -313,7 +313,7 @@ async fn components_with_a_few_wrong_bytes() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deeply_nested_values() -> Result {
+pub(crate) async fn deeply_nested_values() -> Result {
     let host = crowd().build()?;
     assert_eq!(says(&host, "deep-call tool_echo 1000000").await?, "invalid");
     assert_eq!(says(&host, "try deep-emit 30000").await?, "invalid");
@@ -331,7 +331,7 @@ pub(crate) async fn a_guest_that_fills_all_its_memory_again_and_again() -> Resul
 
 /// Rule S11: a stop reaches a guest in every place in which the host runs its code.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_spins_in_any_place() -> Result {
+pub(crate) async fn a_guest_that_spins_in_any_place() -> Result {
     for place in ["START", "REALLOC", "DESTRUCTOR", "RUN", "POST-RETURN"] {
         let component = wat("agent", &[(place, "(loop $for-ever (br $for-ever))")])?;
         let host =
@@ -344,7 +344,7 @@ async fn a_guest_that_spins_in_any_place() -> Result {
 
 /// Rules S3 and S11: the same in a tool, through a stop of the turn that called it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tool_that_spins_in_any_place() -> Result {
+pub(crate) async fn a_tool_that_spins_in_any_place() -> Result {
     for place in ["REALLOC", "CALL", "POST-RETURN"] {
         let component = wat("tool", &[(place, "(loop $for-ever (br $for-ever))")])?;
         let host = host()
@@ -360,7 +360,7 @@ async fn a_tool_that_spins_in_any_place() -> Result {
 
 /// A tool that does not say what it is holds nobody up for longer than its wall time; the agent does without it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tool_that_spins_while_it_is_asked_what_it_is() -> Result {
+pub(crate) async fn a_tool_that_spins_while_it_is_asked_what_it_is() -> Result {
     for place in ["START", "DESCRIBE"] {
         let component = wat("tool", &[(place, "(loop $for-ever (br $for-ever))")])?;
         let tool = Plugin::tool("tool", component).limits("wall-time = \"50ms\"");
@@ -372,7 +372,7 @@ async fn a_tool_that_spins_while_it_is_asked_what_it_is() -> Result {
 
 /// Rule S12: a guest that returns after its soft stop has said something, and is interrupted all the same.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_returns_to_a_run_that_was_stopped() -> Result {
+pub(crate) async fn a_guest_that_returns_to_a_run_that_was_stopped() -> Result {
     let host = crowd().build()?;
     let beside = Beside::start(&host).await?;
     let session = host.session("agent").await?;

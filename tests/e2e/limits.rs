@@ -48,7 +48,7 @@ fn tool_limit(kind: LimitKind) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_is_the_sum_of_all_that_the_guest_has() -> Result {
+pub(crate) async fn memory_is_the_sum_of_all_that_the_guest_has() -> Result {
     ends_at(LimitKind::Memory, "memory = \"4MiB\"", "allocate 8").await?;
     ends_at(LimitKind::Memory, "memory = \"4MiB\"", "hoard").await?;
     let report = run("memory = \"16MiB\"", "allocate 8\nsay done").await?;
@@ -81,7 +81,7 @@ pub(crate) async fn many_memories_count_together() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn table_elements_are_bounded() -> Result {
+pub(crate) async fn table_elements_are_bounded() -> Result {
     // A guest that is told no and gives up.
     let grow = "(loop $again
         (if (i32.eq (table.grow $table (ref.null func) (i32.const 1000)) (i32.const -1)) (then unreachable))
@@ -114,7 +114,7 @@ pub(crate) async fn fuel_is_bounded() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wall_time_is_bounded_whatever_the_guest_does() -> Result {
+pub(crate) async fn wall_time_is_bounded_whatever_the_guest_does() -> Result {
     for goal in [
         "spin",
         "sleep 100000000",
@@ -274,7 +274,7 @@ pub(crate) async fn model_tokens_are_bounded() -> Result {
 
 /// A request cannot ask for more of an answer than there are tokens left.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_asks_for_no_more_tokens_than_are_left() -> Result {
+pub(crate) async fn a_request_asks_for_no_more_tokens_than_are_left() -> Result {
     let model = Scripted::new("model", [Reply::new().text("a").usage(30, 30).repeat()]).recording();
     run_on(
         host().plugin(agent().limits("model-tokens = 100")).model(model.clone()),
@@ -351,7 +351,7 @@ pub(crate) async fn open_files_are_bounded() -> Result {
 
 /// An error number of WASI names no limit; what becomes of the run does.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_that_a_refused_file_led_to_names_the_limit() -> Result {
+pub(crate) async fn a_failure_that_a_refused_file_led_to_names_the_limit() -> Result {
     let host = five_files()?;
     let report = host.run("agent", "opens 1000 /work/file").await?;
     let Outcome::Failed(failure) = report.outcome else { panic!("{:?}", report.outcome) };
@@ -386,7 +386,7 @@ pub(crate) async fn handles_are_bounded() -> Result {
 
 /// An operator's ceiling wins over what a manifest says.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_manifest_can_only_lower_a_ceiling() -> Result {
+pub(crate) async fn a_manifest_can_only_lower_a_ceiling() -> Result {
     let limited = with_agent().configuration("[limits]\noutput-bytes = 10");
     assert_eq!(run_on(limited, "output 11").await?.outcome, Outcome::Limit(LimitKind::OutputBytes));
     let asks = host()

@@ -61,7 +61,7 @@ async fn live_work_is_what_the_tree_holds() -> Result {
 
 /// Every way in which a run ends is counted once, by what the run was.
 #[tokio::test(flavor = "multi_thread")]
-async fn runs_are_counted_by_how_they_ended() -> Result {
+pub(crate) async fn runs_are_counted_by_how_they_ended() -> Result {
     let host = host().plugin(agent().limits("door-bytes = \"64KiB\"")).plugin(tool()).build()?;
     let describes = ("{kind=\"tool call\",status=\"completed\"}", 1.0);
     for goal in ["say fine", "say fine", "fail failed no", "trap", "recurse", "exit 3"] {
@@ -97,7 +97,7 @@ async fn runs_are_counted_by_how_they_ended() -> Result {
 
 /// The fuel of all runs together is that of their reports.
 #[tokio::test(flavor = "multi_thread")]
-async fn fuel_is_that_of_the_reports() -> Result {
+pub(crate) async fn fuel_is_that_of_the_reports() -> Result {
     let host = host().plugin(agent().limits("fuel = 1_000_000_000")).build()?;
     let one = host.run("agent", "say one").await?.used.fuel.unwrap_or_default();
     let two = host.run("agent", "times 1000 remember key value").await?;
@@ -109,7 +109,7 @@ async fn fuel_is_that_of_the_reports() -> Result {
 
 /// Rule S4: a stop is counted at each piece of work that it reaches, once, and its time is taken when that has gone.
 #[tokio::test(flavor = "multi_thread")]
-async fn stops_are_counted_where_they_arrive_and_timed_where_they_end() -> Result {
+pub(crate) async fn stops_are_counted_where_they_arrive_and_timed_where_they_end() -> Result {
     let host = with_agent().build()?;
     let session = host.session("agent").await?;
     // It hears of its soft stop, and goes on.
@@ -144,7 +144,7 @@ async fn stops_are_counted_where_they_arrive_and_timed_where_they_end() -> Resul
 
 /// Tokens are those that the model said, also of a request that was given up; tools by the status of their answers.
 #[tokio::test(flavor = "multi_thread")]
-async fn models_and_tools_are_counted_by_what_they_answered() -> Result {
+pub(crate) async fn models_and_tools_are_counted_by_what_they_answered() -> Result {
     let replies =
         [Reply::new().text("an answer").usage(30, 7), Reply::new().text("another").usage(12, 5)];
     let host = with_agent().model(Scripted::new("model", replies)).build()?;
@@ -176,7 +176,7 @@ async fn models_and_tools_are_counted_by_what_they_answered() -> Result {
 
 /// Rules A2 and D2: what is let in and what is not is counted with its reason.
 #[tokio::test(flavor = "multi_thread")]
-async fn admissions_and_refusals_are_counted_with_their_reasons() -> Result {
+pub(crate) async fn admissions_and_refusals_are_counted_with_their_reasons() -> Result {
     let host = with_agent().configuration("[delegation]\nunits-per-host = 1\n").build()?;
     let session = host.opening("agent").delivery(Delivery::Polled).open().await?;
     let tasks = "{\"mode\":\"background\",\"tasks\":[{\"goal\":\"checkpoint child\"}]}";
@@ -215,7 +215,7 @@ async fn admissions_and_refusals_are_counted_with_their_reasons() -> Result {
 
 /// Names of models are the operator's, and stay inside their label whatever they are.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_name_can_leave_its_label() -> Result {
+pub(crate) async fn no_name_can_leave_its_label() -> Result {
     let name = "a\"} 1\ncheckrein_evil{x=\"";
     let model = Scripted::new(name, [Reply::new().text("an answer")]);
     let host = with_agent().model(model).build()?;

@@ -77,7 +77,7 @@ async fn work_has_one_owner_and_what_is_counted_is_listed_and_stopped() -> Resul
 
 /// Rule W5: the refusal has a type, and says which node refuses and why.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_goes_says_so_to_whoever_wants_to_begin() -> Result {
+pub(crate) async fn a_host_that_goes_says_so_to_whoever_wants_to_begin() -> Result {
     let host = with_agent().build()?;
     let session = host.session("agent").await?;
     host.host().shutdown("gone for lunch", PATIENCE).await?;
@@ -111,7 +111,7 @@ async fn the_ids_of_a_turn_and_its_tools_outlive_them() -> Result {
 
 /// Rule S7: a stop of the background that selects nothing stops nothing, and the turn least of all.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_of_the_background_leaves_the_turn_alone() -> Result {
+pub(crate) async fn a_stop_of_the_background_leaves_the_turn_alone() -> Result {
     let host = with_agent().build()?;
     let session = host.session("agent").await?;
     let turn = session.prompt("checkpoint here\nstop?\ncall tool_echo {\"text\":\"on\"}", "")?;
@@ -126,7 +126,7 @@ async fn a_stop_of_the_background_leaves_the_turn_alone() -> Result {
 /// Rule S8: a person's Stop is hard, reaches the turn with its tools, gives back what there was, and is no error when
 /// the session is idle.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_of_a_session_brings_back_what_there_was() -> Result {
+pub(crate) async fn a_stop_of_a_session_brings_back_what_there_was() -> Result {
     let host = with_agent().build()?;
     let session = host.session("agent").await?;
     assert_eq!(session.stop("user", "nothing to do"), Stopped { turn: 0, background: 0, side: 0 });

@@ -1,7 +1,7 @@
 //! Rule S11: a hard stop ends a guest in every import of both worlds, whether the guest waits in it or calls it
 //! without end. The imports are read from the WIT, so that a new one without a case here fails.
 
-mod wasi;
+pub(crate) mod wasi;
 
 use std::collections::BTreeMap;
 
@@ -133,7 +133,7 @@ async fn an_agent_with_fuel_is_stopped_in_every_import_of_its_world() -> Result 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tool_is_stopped_in_every_import_of_its_world() -> Result {
+pub(crate) async fn a_tool_is_stopped_in_every_import_of_its_world() -> Result {
     covers(World::Tool, &TOOL)?;
     stop_in_each(&crowd("")?, &TOOL, |import| format!("call tool_loop {{\"text\":\"{import}\"}}"))
         .await

@@ -4,10 +4,10 @@ mod dropped;
 mod late;
 mod processes;
 mod reloading;
-mod retiring;
-mod schedules;
+pub(crate) mod retiring;
+pub(crate) mod schedules;
 mod service;
-mod shutting_down;
+pub(crate) mod shutting_down;
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use checkrein::session::{Delivery, Session};
 use checkrein::{Homes, Profile, Served};
 use checkrein_testkit::{TestHost, within};
 
-use crate::start::Result;
+use crate::start::{Result, isolation};
 
 /// A host, and the profiles of a directory in its home.
 struct Bed {
@@ -40,7 +40,8 @@ impl Bed {
     /// Writes the configuration of a profile.
     fn write(&self, name: &str, configuration: &str) -> Result {
         fs::create_dir_all(self.home(name))?;
-        Ok(fs::write(self.home(name).join("profile.toml"), configuration)?)
+        let text = format!("{}{configuration}", isolation());
+        Ok(fs::write(self.home(name).join("profile.toml"), text)?)
     }
 
     fn wanted(&self) -> Result<Vec<Wanted>> {

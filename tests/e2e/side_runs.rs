@@ -26,7 +26,7 @@ fn side_runs(host: &TestHost) -> Vec<NodeView> {
 /// Rules G1, S6, S8: it is in the tree below its session; the stop of the turn does not reach it, a person's Stop does, and
 /// what it had said comes back.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_side_run_is_stopped_with_its_session_and_not_with_the_turn() -> Result {
+pub(crate) async fn a_side_run_is_stopped_with_its_session_and_not_with_the_turn() -> Result {
     let host = with_agent().build()?;
     let session = host.session("agent").await?;
     let turn = session.prompt("checkpoint turn", "")?;
@@ -54,7 +54,8 @@ async fn a_side_run_is_stopped_with_its_session_and_not_with_the_turn() -> Resul
 /// Rule G1: its events have a name of their own; its result is no part of the conversation until somebody says so, and is not
 /// spliced into a turn.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_result_of_a_side_run_enters_the_conversation_when_somebody_says_so() -> Result {
+pub(crate) async fn the_result_of_a_side_run_enters_the_conversation_when_somebody_says_so()
+-> Result {
     let host = with_agent().build()?;
     let session = host.session("agent").await?;
     session.prompt("say one", "")?.ended().await;
@@ -86,7 +87,7 @@ async fn the_result_of_a_side_run_enters_the_conversation_when_somebody_says_so(
 /// Rule G5, and what an aside is: it knows the conversation and the memory, and nothing of it stays, neither in the journal
 /// nor in the memory; nothing it asks for runs in the background.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_aside_knows_the_conversation_and_changes_nothing() -> Result {
+pub(crate) async fn an_aside_knows_the_conversation_and_changes_nothing() -> Result {
     let host = with_agent().build()?;
     let store = Mortal::new();
     let profile = profile(&host, store).await?;
@@ -113,7 +114,7 @@ async fn an_aside_knows_the_conversation_and_changes_nothing() -> Result {
 
 /// Rule G4: who lets go of an aside has stopped it. Rule G5: it publishes nothing, also when the answer was there.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_aside_that_nobody_waits_for_is_stopped_and_says_nothing() -> Result {
+pub(crate) async fn an_aside_that_nobody_waits_for_is_stopped_and_says_nothing() -> Result {
     let host = with_agent().build()?;
     let session = host.session("agent").await?;
     let aside = session.aside("partial half\ncheckpoint here\nsay late")?;
@@ -171,7 +172,7 @@ async fn listeners(model: &Listened, wanted: usize) -> Result {
 
 /// Rules G4 and S3: the request of a one-shot question is really cancelled when it is abandoned and when it is stopped.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_to_a_model_is_cancelled_with_whoever_asked_it() -> Result {
+pub(crate) async fn a_question_to_a_model_is_cancelled_with_whoever_asked_it() -> Result {
     let model = Listened { to: Arc::new(watch::Sender::new(0)) };
     let host = with_agent().model(model.clone()).build()?;
     let session = host.session("agent").await?;
@@ -204,7 +205,7 @@ async fn a_question_to_a_model_is_cancelled_with_whoever_asked_it() -> Result {
 
 /// A one-shot question has the conversation, is held to the agent's grants, and changes nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_is_asked_about_the_conversation() -> Result {
+pub(crate) async fn a_model_is_asked_about_the_conversation() -> Result {
     let model = Scripted::new("main", [Reply::new().text("because").repeat()]).recording();
     let other = Scripted::new("other", [Reply::new().text("no").repeat()]);
     let own = agent().grants("models = [\"main\"]");
@@ -253,7 +254,7 @@ impl Provider for Panics {
 /// Rule G3: a side run that dies in an unusual way leaves the tree, is reported as what it was, and a join with no time
 /// succeeds.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_side_run_that_dies_leaves_the_tree_and_is_reported_as_that() -> Result {
+pub(crate) async fn a_side_run_that_dies_leaves_the_tree_and_is_reported_as_that() -> Result {
     type Died = fn(&Outcome<()>) -> bool;
     let trapped: Died = |outcome| matches!(outcome, Outcome::Trapped(_));
     let panicked: Died = |outcome| matches!(outcome, Outcome::HostPanicked(_));
@@ -325,7 +326,7 @@ async fn a_closed_or_full_session_lets_no_side_run_in() -> Result {
 /// Rule C8 for side runs: one that was going on when the host died is recorded as unknown, with what it had said; an aside was
 /// never there. The names of those that follow are new.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_side_run_that_was_going_on_when_the_host_died_is_unknown() -> Result {
+pub(crate) async fn a_side_run_that_was_going_on_when_the_host_died_is_unknown() -> Result {
     let store = Mortal::new();
     let first = with_agent().build()?;
     let before = profile(&first, store.clone()).await?;
@@ -352,7 +353,7 @@ async fn a_side_run_that_was_going_on_when_the_host_died_is_unknown() -> Result 
 
 /// Rule W4: side runs leave nothing behind, however they end.
 #[tokio::test(flavor = "multi_thread")]
-async fn side_runs_leave_nothing_behind() -> Result {
+pub(crate) async fn side_runs_leave_nothing_behind() -> Result {
     let model = Scripted::new("model", [Reply::new().text("x").repeat()]);
     let host = with_agent().model(model).build()?;
     let session = host.session("agent").await?;

@@ -1,6 +1,7 @@
 //! What most tests start with.
 
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::path::PathBuf;
 
 use checkrein::ids::WorkId;
 use checkrein::sandbox::Outcome;
@@ -11,23 +12,40 @@ use checkrein_testkit::{Plugin, TestHost, TestHostBuilder, guest, neighbour_answ
 /// What a test says.
 pub(crate) type Result<T = (), E = anyhow::Error> = std::result::Result<T, E>;
 
+/// The command.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_checkrein");
+
 thread_local! {
-    /// Whether the test of this thread has its guests in processes of their own.
-    static APART: Cell<bool> = const { Cell::new(false) };
+    /// For a test of this thread that has its guests in processes of their own: the file in which each leaves its number.
+    static APART: RefCell<Option<PathBuf>> = const { RefCell::new(None) };
 }
 
-/// Runs a test with its guests in processes of their own.
+/// Runs a test with its guests in processes of their own, and checks that there were some.
 pub(crate) fn apart(test: impl FnOnce() -> Result) -> Result {
-    APART.set(true);
+    let folder = tempfile::tempdir()?;
+    let started = folder.path().join("started");
+    APART.set(Some(started.clone()));
     let result = test();
-    APART.set(false);
-    result
+    APART.set(None);
+    result?;
+    anyhow::ensure!(started.exists(), "not one guest was in a process of its own");
+    Ok(())
+}
+
+/// What a configuration says first that is not the host's, for a test that has its guests in processes of their own.
+pub(crate) fn isolation() -> &'static str {
+    match APART.with_borrow(Option::is_some) {
+        true => "isolation = \"process\"\n",
+        false => "",
+    }
 }
 
 /// A host without plugins.
 pub(crate) fn host() -> TestHostBuilder {
-    let host = TestHost::builder(env!("CARGO_BIN_EXE_checkrein"));
-    if APART.get() { host.apart() } else { host }
+    let host = TestHost::builder(PROGRAM);
+    let Some(started) = APART.with_borrow(Clone::clone) else { return host };
+    let script = "echo $$ >> \"$0\" && exec \"$@\"";
+    host.apart().workers("/bin/sh", &["-c", script, &started.to_string_lossy(), PROGRAM, "worker"])
 }
 
 /// A host with the agent that does what its goal says, and the tools that misbehave as the plugin `tool`.

@@ -221,7 +221,7 @@ pub(crate) async fn the_first_message_of_a_kind_stays_and_hard_never_falls_back(
 
 /// Rule S9: a stop names an execution, and one for an older execution never hits the next turn.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_for_an_older_execution_is_refused_as_stale() -> Result {
+pub(crate) async fn a_stop_for_an_older_execution_is_refused_as_stale() -> Result {
     let host = with_agent().build()?;
     let session = host.session("agent").await?;
     let first = session.prompt("say one", "")?;
@@ -243,7 +243,7 @@ async fn a_stop_for_an_older_execution_is_refused_as_stale() -> Result {
 
 /// Rule S14: talking is not stopping.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_prompt_to_a_busy_session_stops_nobody() -> Result {
+pub(crate) async fn a_prompt_to_a_busy_session_stops_nobody() -> Result {
     let host = with_agent().build()?;
     let session = host.session("agent").await?;
     let turn = session.prompt("checkpoint a\nstop?", "")?;
@@ -338,7 +338,7 @@ pub(crate) async fn a_stop_keeps_the_results_of_a_batch_that_had_come_back() -> 
 /// Rules S3 and S12: a hard stop reaches the model request in flight, whose stream is really dropped; the text that
 /// had streamed is kept.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hard_stop_ends_the_model_request_and_keeps_its_text() -> Result {
+pub(crate) async fn a_hard_stop_ends_the_model_request_and_keeps_its_text() -> Result {
     let hold = Hold::new();
     let model =
         Scripted::new("model", [Reply::new().text("streamed so far").hold(&hold).text("never")]);

@@ -84,7 +84,7 @@ pub(crate) async fn an_accepted_unit_keeps_its_owner() -> Result {
 
 /// Rule S7: selecting nothing stops nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_without_background_work_has_nothing_to_stop() -> Result {
+pub(crate) async fn a_session_without_background_work_has_nothing_to_stop() -> Result {
     let host = with_agent().build()?;
     let session = polled(&host).await?;
     assert_eq!(session.stop_background("user", "nothing"), 0);
@@ -168,7 +168,7 @@ async fn dispatched_again(host: &TestHost, session: &Session) -> Result {
 
 /// The stop of a whole tree of runs reaches every level of it (S4).
 #[tokio::test(flavor = "multi_thread")]
-async fn the_stop_of_a_tree_reaches_every_level() -> Result {
+pub(crate) async fn the_stop_of_a_tree_reaches_every_level() -> Result {
     let host = with_agent().build()?;
     let session = polled(&host).await?;
     let leaf = task("checkpoint leaf");
@@ -246,7 +246,7 @@ pub(crate) async fn a_wait_for_a_unit_can_be_interrupted() -> Result {
 
 /// Supervision: the failure of a background child is told at once, while the unit goes on, and uses no completion up.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_failure_of_a_background_child_is_told_at_once() -> Result {
+pub(crate) async fn the_failure_of_a_background_child_is_told_at_once() -> Result {
     let host = with_agent().build()?;
     let session = polled(&host).await?;
     dispatched(&session, &["fail invalid broken", "checkpoint on\nsay fine"]).await?;
@@ -273,7 +273,7 @@ async fn the_failure_of_a_background_child_is_told_at_once() -> Result {
 
 /// Rules S10 and C4: a soft stop that an agent gives its unit becomes hard when the grace period ends.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_unit_that_ignores_the_stop_of_its_agent_is_cut() -> Result {
+pub(crate) async fn a_unit_that_ignores_the_stop_of_its_agent_is_cut() -> Result {
     let host = with_agent().configuration("[stop]\ngrace = \"20ms\"\n").build()?;
     let session = polled(&host).await?;
     let call = background(&[task("partial so far\nemit begun\nspin")]);
@@ -301,7 +301,7 @@ async fn a_unit_that_ignores_the_stop_of_its_agent_is_cut() -> Result {
 
 /// Rules D1 and D2: a shutdown refuses new units, stops those that run, and waits for them.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shutdown_ends_background_units() -> Result {
+pub(crate) async fn a_shutdown_ends_background_units() -> Result {
     let host = with_agent().build()?;
     let session = polled(&host).await?;
     let turn = dispatched(&session, &["checkpoint run"]).await?;

@@ -82,7 +82,7 @@ pub(crate) async fn fuel_that_was_not_burnt_comes_back() -> Result {
 
 /// A child that was given less has less, and its siblings share the rest.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_names_its_own_limits() -> Result {
+pub(crate) async fn a_task_names_its_own_limits() -> Result {
     let host = with_agent().build()?;
     let limited = json!({ "goal": "budget fuel\nspin", "limits": [["fuel", 3_000_000]] });
     let small = json!({ "goal": "allocate 8", "limits": [["memory", 4 << 20]] });
@@ -132,7 +132,7 @@ pub(crate) async fn a_tree_of_runs_uses_no_more_tokens_than_its_root_was_given()
 
 /// Rule A10: nobody below has more time than the root.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tree_of_runs_has_no_more_time_than_its_root() -> Result {
+pub(crate) async fn a_tree_of_runs_has_no_more_time_than_its_root() -> Result {
     let host = host().plugin(agent().limits("wall-time = \"300ms\"")).build()?;
     let long = |goal: &str| json!({ "goal": goal, "limits": [["wall-time", 3_600_000]] });
     let middle = long(&inline(&[long("sleep 3600000")]));
@@ -147,7 +147,7 @@ async fn a_tree_of_runs_has_no_more_time_than_its_root() -> Result {
 
 /// Rules A9 and A10: runs below a turn are counted together, and a child can be given a part of them.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tree_of_runs_starts_no_more_children_than_its_root_may() -> Result {
+pub(crate) async fn a_tree_of_runs_starts_no_more_children_than_its_root_may() -> Result {
     let host = with_agent().configuration("[delegation]\ndescendants-per-tree = 6\n").build()?;
     let three = inline(&[task("say x"), task("say x"), task("say x")]);
     let middle = task(&format!("try {three}"));
@@ -172,7 +172,7 @@ async fn a_tree_of_runs_starts_no_more_children_than_its_root_may() -> Result {
 
 /// Rule A10: permissions only narrow, also where the child is another agent that may do more by itself.
 #[tokio::test(flavor = "multi_thread")]
-async fn permissions_only_narrow() -> Result {
+pub(crate) async fn permissions_only_narrow() -> Result {
     let model = Scripted::new("model", [Reply::new().text("an answer").repeat()]);
     let host = host()
         .plugin(agent().grants("tools = [\"tool_echo\", \"tool_fail\"]\ndelegation = [\"other\"]"))

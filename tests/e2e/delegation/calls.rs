@@ -72,7 +72,7 @@ pub(crate) async fn a_background_unit_outlives_its_turn_and_comes_back_as_one() 
 
 /// Rule C7: a completion wakes an idle session as a new turn, and is acknowledged by it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_completion_wakes_its_session() -> Result {
+pub(crate) async fn a_completion_wakes_its_session() -> Result {
     let host = with_agent().build()?;
     let session = host.session("agent").await?;
     let call = background(&[task("say the answer")]);
@@ -105,7 +105,7 @@ async fn a_completion_wakes_its_session() -> Result {
 
 /// Rules S8 and C7: what a person has stopped does not wake the session; it comes after the next turn.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_person_has_stopped_wakes_nobody() -> Result {
+pub(crate) async fn what_a_person_has_stopped_wakes_nobody() -> Result {
     let host = with_agent().build()?;
     let session = host.session("agent").await?;
     let call = background(&[task("partial half\ncheckpoint never")]);
@@ -128,7 +128,7 @@ async fn what_a_person_has_stopped_wakes_nobody() -> Result {
 /// Rule A9: turns that completions bring go on with what the turn before them had left, so that no session keeps
 /// itself awake for ever.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_does_not_keep_itself_awake_for_ever() -> Result {
+pub(crate) async fn a_session_does_not_keep_itself_awake_for_ever() -> Result {
     let host = with_agent().configuration("[delegation]\ndescendants-per-tree = 3\n").build()?;
     let session = host.session("agent").await?;
     // Every turn, also one that a completion brings, hands out one more.
@@ -151,7 +151,7 @@ async fn a_session_does_not_keep_itself_awake_for_ever() -> Result {
 
 /// Rule A11: a session that is over with its run gets nothing into the background, and the call says so.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_cannot_receive_later_runs_everything_inside() -> Result {
+pub(crate) async fn a_session_that_cannot_receive_later_runs_everything_inside() -> Result {
     let host = with_agent().build()?;
     let session = host.opening("agent").delivery(Delivery::Never).open().await?;
     let call = background(&[task("say one"), task("say two")]);
@@ -224,7 +224,7 @@ pub(crate) async fn a_run_learns_what_it_may_hand_out() -> Result {
 
 /// Rule A11: a run is told where nothing can run in the background.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_learns_that_there_is_no_background() -> Result {
+pub(crate) async fn a_run_learns_that_there_is_no_background() -> Result {
     for (configuration, delivery, background) in [
         ("", Delivery::Turns, true),
         ("", Delivery::Polled, true),
@@ -260,7 +260,7 @@ pub(crate) async fn a_child_sees_nothing_of_the_conversation() -> Result {
 
 /// What makes no sense, is not granted or is over a limit is refused before anything is built (A9).
 #[tokio::test(flavor = "multi_thread")]
-async fn refusals_come_before_anything_is_built() -> Result {
+pub(crate) async fn refusals_come_before_anything_is_built() -> Result {
     let other = checkrein_testkit::Plugin::agent("other", checkrein_testkit::guest("agent"));
     let host = with_agent()
         .plugin(other)
@@ -304,7 +304,7 @@ async fn refusals_come_before_anything_is_built() -> Result {
 
 /// Failures of any length come back, each cut to what a result says of it, and no result is lost for their sake.
 #[tokio::test(flavor = "multi_thread")]
-async fn long_failures_are_cut_and_no_result_is_lost() -> Result {
+pub(crate) async fn long_failures_are_cut_and_no_result_is_lost() -> Result {
     let host = with_agent().build()?;
     let mut tasks = vec![task("fail-long 1000000"); 6];
     tasks.push(task("say short"));
@@ -321,7 +321,7 @@ async fn long_failures_are_cut_and_no_result_is_lost() -> Result {
 
 /// However often an agent names a unit, it is looked at once; and what would not fit into one answer is not copied.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_unit_that_is_named_many_times_is_answered_once() -> Result {
+pub(crate) async fn a_unit_that_is_named_many_times_is_answered_once() -> Result {
     let limits = "call-bytes = \"64KiB\"";
     let host = crate::start::host().plugin(agent().limits(limits)).build()?;
     let session = host.opening("agent").delivery(Delivery::Polled).open().await?;
@@ -345,7 +345,7 @@ async fn a_unit_that_is_named_many_times_is_answered_once() -> Result {
 
 /// A soft stop ends a delegating call that still looks for its agent: nobody carries it yet who would.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_soft_stop_ends_the_search_for_an_agent() -> Result {
+pub(crate) async fn a_soft_stop_ends_the_search_for_an_agent() -> Result {
     let patient = "[compile]\ntime = \"10m\"\nmemory = \"8GiB\"";
     let host = with_agent()
         .plugin(crate::hostile::compilation_bomb("slow")?)

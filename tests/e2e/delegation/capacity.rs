@@ -36,7 +36,7 @@ fn queued(tasks: &[Value]) -> String {
 
 /// Rule A3, *queue*: units wait in order, are listed as queued, and are the turn's until they are let in.
 #[tokio::test(flavor = "multi_thread")]
-async fn units_wait_in_line_in_order() -> Result {
+pub(crate) async fn units_wait_in_line_in_order() -> Result {
     let host = with_agent().configuration("[delegation]\nunits-per-host = 1\n").build()?;
     let holder = holder(&host, "held").await?;
     let (one, two) = (polled(&host).await?, polled(&host).await?);
@@ -69,7 +69,7 @@ async fn units_wait_in_line_in_order() -> Result {
 
 /// Rule A3: a unit in line leaves it when its turn is stopped, and its child, which carries the stop, ends in the call.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_unit_in_line_can_be_cancelled() -> Result {
+pub(crate) async fn a_unit_in_line_can_be_cancelled() -> Result {
     let host = with_agent().configuration("[delegation]\nunits-per-host = 1\n").build()?;
     let _holder = holder(&host, "held").await?;
     let session = polled(&host).await?;
@@ -90,7 +90,7 @@ async fn a_unit_in_line_can_be_cancelled() -> Result {
 
 /// A child in the background does not wait for the place that its own unit holds.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_in_the_background_waits_in_line() -> Result {
+pub(crate) async fn nobody_in_the_background_waits_in_line() -> Result {
     let host = with_agent().configuration("[delegation]\nunits-per-host = 1\n").build()?;
     let session = polled(&host).await?;
     let child = task(&queued(&[task("say below")]));
@@ -104,7 +104,7 @@ async fn nobody_in_the_background_waits_in_line() -> Result {
 
 /// Rule A9: what was refused is not counted as started.
 #[tokio::test(flavor = "multi_thread")]
-async fn refused_children_use_up_nothing() -> Result {
+pub(crate) async fn refused_children_use_up_nothing() -> Result {
     let limits = "[delegation]\nunits-per-host = 0\ndescendants-per-tree = 3\n";
     let host = with_agent().configuration(limits).build()?;
     let session = polled(&host).await?;
@@ -120,7 +120,7 @@ async fn refused_children_use_up_nothing() -> Result {
 
 /// Rule A10: the time of a child passes also while it waits in line.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_unit_in_line_can_run_out_of_time() -> Result {
+pub(crate) async fn a_unit_in_line_can_run_out_of_time() -> Result {
     let host = with_agent().configuration("[delegation]\nunits-per-host = 1\n").build()?;
     let _holder = holder(&host, "held").await?;
     let session = polled(&host).await?;
@@ -136,7 +136,7 @@ async fn a_unit_in_line_can_run_out_of_time() -> Result {
 
 /// Rules A1, A3 and A9: each limit and policy answers as documented, says which limit it is and when to try again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_house_answers_by_its_policy() -> Result {
+pub(crate) async fn a_full_house_answers_by_its_policy() -> Result {
     for (limits, words, again) in [
         ("units-per-host = 1", "`units-per-host` is 1", "when a unit of this host ends"),
         (
@@ -187,7 +187,7 @@ async fn a_full_house_answers_by_its_policy() -> Result {
 
 /// Rule A8: all units of a call share one slot, and it is given back when the last child has ended.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_units_of_a_call_share_a_slot() -> Result {
+pub(crate) async fn the_units_of_a_call_share_a_slot() -> Result {
     let host = with_agent().configuration("[delegation]\nunits-per-host = 1\n").build()?;
     let session = polled(&host).await?;
     let tasks = [task("checkpoint a"), task("checkpoint b"), task("checkpoint c")];
@@ -258,7 +258,7 @@ impl Recorder for Fault {
 /// Rule A2: whatever fails on the way to the background gives back slot and owner, and the unit runs inside the call. A
 /// failure at the end loses no completion.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_at_any_point_of_admission_gives_everything_back() -> Result {
+pub(crate) async fn a_failure_at_any_point_of_admission_gives_everything_back() -> Result {
     for (fault, reason) in [
         (Fault::SchedulerPanicsAtOnce, Some("scheduler")),
         (Fault::SchedulerPanicsLater, Some("scheduler")),
@@ -299,7 +299,7 @@ async fn a_failure_at_any_point_of_admission_gives_everything_back() -> Result {
 
 /// Rules A4 and A6: when the first unit is rejected the whole call is inside, one unit after the other.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rejected_first_unit_decides_for_the_whole_call() -> Result {
+pub(crate) async fn a_rejected_first_unit_decides_for_the_whole_call() -> Result {
     let host = with_agent().configuration("[delegation]\nunits-per-host = 0\n").build()?;
     let session = polled(&host).await?;
     let tasks = [task("checkpoint a\nsay a"), task("say b")];

@@ -411,7 +411,7 @@ macro_rules! matrix {
     ($($name:ident: $cause:ident, $moment:ident, $kind:ident;)*) => {$(
         /// Rules A2–A7, H2–H5, C1, C4, S3, S4, S6.
         #[tokio::test(flavor = "multi_thread")]
-        async fn $name() -> Result {
+        pub(crate) async fn $name() -> Result {
             let case = Case { cause: Cause::$cause, moment: Moment::$moment, kind: StopKind::$kind };
             a_rejected_unit_stops_with_its_parent(case).await
         }

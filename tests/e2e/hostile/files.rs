@@ -19,7 +19,7 @@ fn with_folder(access: &str, limits: &str) -> TestHostBuilder {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-pub(super) async fn a_guest_that_opens_every_file_it_can() -> Result {
+pub(crate) async fn a_guest_that_opens_every_file_it_can() -> Result {
     let host = with_folder("read", "open-files = 8").build()?;
     std::fs::create_dir(host.home().join("work"))?;
     std::fs::write(host.home().join("work/file"), "text")?;
@@ -33,7 +33,7 @@ pub(super) async fn a_guest_that_opens_every_file_it_can() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-pub(super) async fn paths_that_lead_out_of_the_folder() -> Result {
+pub(crate) async fn paths_that_lead_out_of_the_folder() -> Result {
     let host = with_folder("read-write", "").build()?;
     let work = host.home().join("work");
     std::fs::create_dir(&work)?;
@@ -76,7 +76,7 @@ pub(super) async fn paths_that_lead_out_of_the_folder() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-pub(super) async fn a_folder_that_was_given_for_reading_stays_as_it_is() -> Result {
+pub(crate) async fn a_folder_that_was_given_for_reading_stays_as_it_is() -> Result {
     let host = with_folder("read", "").build()?;
     std::fs::create_dir(host.home().join("work"))?;
     std::fs::write(host.home().join("work/file"), "text")?;
@@ -95,7 +95,7 @@ pub(super) async fn a_folder_that_was_given_for_reading_stays_as_it_is() -> Resu
 
 /// Opening a FIFO would hold a thread until somebody opens its other end.
 #[tokio::test(flavor = "multi_thread")]
-pub(super) async fn fifos_and_devices_hold_nobody() -> Result {
+pub(crate) async fn fifos_and_devices_hold_nobody() -> Result {
     let host = with_folder("read-write", "").build()?;
     let work = host.home().join("work");
     std::fs::create_dir(&work)?;
@@ -119,7 +119,7 @@ pub(super) async fn fifos_and_devices_hold_nobody() -> Result {
 
 /// An operator who grants the folder of all devices has granted none of them.
 #[tokio::test(flavor = "multi_thread")]
-pub(super) async fn devices_are_no_files() -> Result {
+pub(crate) async fn devices_are_no_files() -> Result {
     let directory = "directories = [{ mount = \"dev\", access = \"read-write\" }]";
     let given = "[plugins.tool.grants]\n\
         directories = [{ mount = \"dev\", path = \"/dev\", access = \"read-write\" }]";
@@ -146,7 +146,7 @@ pub(super) async fn devices_are_no_files() -> Result {
 
 /// Rule W3 and the limit on bytes: reading has an end even where the file has none.
 #[tokio::test(flavor = "multi_thread")]
-pub(super) async fn a_file_without_an_end() -> Result {
+pub(crate) async fn a_file_without_an_end() -> Result {
     let host = with_folder("read", "door-bytes = \"32MiB\"").build()?;
     std::fs::create_dir(host.home().join("work"))?;
     std::fs::File::create(host.home().join("work/endless"))?.set_len(1 << 40)?;

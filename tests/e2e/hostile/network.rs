@@ -110,7 +110,7 @@ fn fetch(host: &str, port: u16) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-pub(super) async fn private_addresses_are_out_of_reach_by_any_name() -> Result {
+pub(crate) async fn private_addresses_are_out_of_reach_by_any_name() -> Result {
     let server = Server::start(Serves::Hello).await?;
     let port = server.port();
     // Every host, but only as far as the public internet goes.
@@ -166,7 +166,7 @@ impl Names for Mixed {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-pub(super) async fn a_name_that_is_public_and_private_is_only_what_is_public() -> Result {
+pub(crate) async fn a_name_that_is_public_and_private_is_only_what_is_public() -> Result {
     let network = "network = [{ host = \"*\" }]";
     let host = host()
         .plugin(agent())
@@ -188,7 +188,7 @@ pub(super) async fn a_name_that_is_public_and_private_is_only_what_is_public() -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-pub(super) async fn a_redirect_leads_no_further_than_the_grants() -> Result {
+pub(crate) async fn a_redirect_leads_no_further_than_the_grants() -> Result {
     let target = Server::start(Serves::Hello).await?;
     let server = Server::start(Serves::RedirectTo(target.port())).await?;
     let host = with_ports(&[server.port()], "").build()?;
@@ -200,7 +200,7 @@ pub(super) async fn a_redirect_leads_no_further_than_the_grants() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-pub(super) async fn an_endless_body_ends_at_the_limit() -> Result {
+pub(crate) async fn an_endless_body_ends_at_the_limit() -> Result {
     let server = Server::start(Serves::Endless).await?;
     let host = with_ports(&[server.port()], "door-bytes = \"4MiB\"").build()?;
     let hears = says(&host, &fetch("127.0.0.1", server.port())).await?;
@@ -210,7 +210,7 @@ pub(super) async fn an_endless_body_ends_at_the_limit() -> Result {
 
 /// Rule S11: a stop reaches a guest that waits for a server, in whatever it waits.
 #[tokio::test(flavor = "multi_thread")]
-pub(super) async fn a_server_that_does_not_go_on_holds_nobody() -> Result {
+pub(crate) async fn a_server_that_does_not_go_on_holds_nobody() -> Result {
     for (serves, begins) in [
         (Serves::Drip, "answered"),
         (Serves::Stall, "answered"),

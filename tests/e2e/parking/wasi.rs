@@ -434,7 +434,7 @@ async fn a_guest_is_stopped_wherever_it_waits_for_others() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_is_stopped_in_every_call_of_a_file() -> Result {
+pub(crate) async fn a_guest_is_stopped_in_every_call_of_a_file() -> Result {
     let host = crowd(None)?;
     let methods = DISK.iter().filter_map(|function| function.split('.').nth(1));
     for (looping, function) in methods.chain(STREAMS_OF_FILES).enumerate() {
@@ -447,7 +447,7 @@ async fn a_guest_is_stopped_in_every_call_of_a_file() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_is_stopped_in_a_loop_over_every_interface() -> Result {
+pub(crate) async fn a_guest_is_stopped_in_a_loop_over_every_interface() -> Result {
     let host = crowd(None)?;
     let looped = AT_ONCE.iter().map(|(interface, _)| *interface);
     let looped = looped.filter(|interface| !NOT_LOOPED.contains(interface));

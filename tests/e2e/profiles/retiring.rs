@@ -78,7 +78,8 @@ async fn a_home_is_served_by_one_process() -> Result {
 /// Rules P2 to P5, N1 and N2, with every kind of work that a guest can be: unpublished and stopped at once; with no time, not
 /// released, and the schedule owner still bound; then released, and everything given back.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_profile_is_released_when_its_work_has_physically_ended_and_not_before() -> Result {
+pub(crate) async fn a_profile_is_released_when_its_work_has_physically_ended_and_not_before()
+-> Result {
     let clock = TestClock::at("2026-05-01T11:30:00Z")?;
     let model = Scripted::new("model", [Reply::new().stall().repeat()]);
     let bed = Bed::new(with_agent().clock(clock.clone()).model(model).build()?)?;
@@ -146,7 +147,7 @@ async fn a_profile_is_released_when_its_work_has_physically_ended_and_not_before
 /// Rules P6 and P7: a profile that cannot be released holds up none of the others; it is reported and tried again, keeps its
 /// lock, and its home is not served twice.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stuck_profile_holds_up_none_of_the_others() -> Result {
+pub(crate) async fn a_stuck_profile_holds_up_none_of_the_others() -> Result {
     let bed = Bed::new(with_agent().build()?)?;
     for name in ["gone", "stays", "stuck"] {
         bed.write(name, "")?;
@@ -248,7 +249,7 @@ async fn the_count_in_the_home_follows_the_work() -> Result {
 
 /// Rule G3: side runs that died in unusual ways are nothing that a retirement waits for.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_profile_whose_side_runs_have_died_is_released_at_once() -> Result {
+pub(crate) async fn a_profile_whose_side_runs_have_died_is_released_at_once() -> Result {
     for death in ["trap", "exit 3", "recurse"] {
         let bed = Bed::new(with_agent().build()?)?;
         let authority = bed.with("main", "").await?;

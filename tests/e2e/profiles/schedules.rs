@@ -43,7 +43,7 @@ async fn until(profile: &Profile, wanted: &[&str]) -> Result {
 /// Rule K1: a scheduled run is a turn of a session like any other: it counts, can be stopped, and says how it ended. What was
 /// decided is in the home before it starts.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_scheduled_run_is_a_turn_that_counts_and_can_be_stopped() -> Result {
+pub(crate) async fn a_scheduled_run_is_a_turn_that_counts_and_can_be_stopped() -> Result {
     let clock = TestClock::at("2026-05-01T11:30:00Z")?;
     let bed = bed(&clock)?;
     let authority =
@@ -87,7 +87,7 @@ async fn a_scheduled_run_is_a_turn_that_counts_and_can_be_stopped() -> Result {
 
 /// Rule K1: a run whose work was cut is never recorded as a success, and is not started again by the next host.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_was_cut_is_interrupted_and_comes_once() -> Result {
+pub(crate) async fn a_run_that_was_cut_is_interrupted_and_comes_once() -> Result {
     let clock = TestClock::at("2026-05-01T11:30:00Z")?;
     let bed = bed(&clock)?;
     let configuration = hourly("checkpoint here", "missed = \"once\"");
@@ -122,7 +122,7 @@ async fn a_run_that_was_cut_is_interrupted_and_comes_once() -> Result {
 
 /// Rule K1: what a run left in the background is a part of it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_background_was_cut_is_no_success() -> Result {
+pub(crate) async fn a_run_whose_background_was_cut_is_no_success() -> Result {
     let clock = TestClock::at("2026-05-01T11:30:00Z")?;
     let bed = bed(&clock)?;
     let goal = r#"delegate {"mode":"background","tasks":[{"goal":"checkpoint child"}]}"#;
@@ -141,7 +141,7 @@ async fn a_run_whose_background_was_cut_is_no_success() -> Result {
 
 /// Runs do not overlap unless that is asked for, and one that waits comes when the other has ended, however that was.
 #[tokio::test(flavor = "multi_thread")]
-async fn runs_do_not_overlap_unless_asked_to() -> Result {
+pub(crate) async fn runs_do_not_overlap_unless_asked_to() -> Result {
     for (overlap, expected) in [
         ("skip", &["interrupted", "skipped"][..]),
         ("queue", &["interrupted", "running"][..]),
@@ -181,7 +181,7 @@ async fn runs_do_not_overlap_unless_asked_to() -> Result {
 
 /// The runs of a standing session are turns of one conversation, also after the next host has taken over.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_standing_session_is_the_same_each_time() -> Result {
+pub(crate) async fn a_standing_session_is_the_same_each_time() -> Result {
     let clock = TestClock::at("2026-05-01T11:30:00Z")?;
     let bed = bed(&clock)?;
     let configuration = hourly("say hour", "session = { standing = \"hours\" }");
@@ -201,7 +201,7 @@ async fn a_standing_session_is_the_same_each_time() -> Result {
 
 /// A new configuration is taken over without a run too many, and runs that go on keep going.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reload_starts_nothing_twice() -> Result {
+pub(crate) async fn a_reload_starts_nothing_twice() -> Result {
     let clock = TestClock::at("2026-05-01T11:30:00Z")?;
     let bed = bed(&clock)?;
     let authority = bed.with("main", &hourly("checkpoint old", "missed = \"once\"")).await?;

@@ -122,7 +122,7 @@ pub(super) async fn ended(shutdown: &Shutdown) -> Result<Arc<Report>> {
 /// Rules D1 and D2: new work is refused at once; the drain waits for every kind of work, ends with the last of it, and nothing
 /// was cut.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_waits_for_every_kind_of_work() -> Result {
+pub(crate) async fn a_drain_waits_for_every_kind_of_work() -> Result {
     let hold = Hold::new();
     let Everything { bed, clock, session, turn, side, aside, asked, places } =
         everything(&hold).await?;
@@ -221,7 +221,7 @@ pub(super) async fn admitted(host: &TestHost, store: &Arc<Mortal>) -> Result<(Se
 /// Rule R1: an admitted turn that has not started counts, is stopped with the host, and ends interrupted; its success, had it one
 /// later, is nowhere. Rule D3: that there was nothing to stop yet is no error.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_was_admitted_and_not_started_ends_interrupted() -> Result {
+pub(crate) async fn a_turn_that_was_admitted_and_not_started_ends_interrupted() -> Result {
     let store = Mortal::new();
     let host = with_agent().build()?;
     let (session, turn) = admitted(&host, &store).await?;
