@@ -7,6 +7,7 @@ mod events;
 mod faults;
 mod grace;
 mod metrics;
+mod rates;
 mod reload;
 mod requests;
 mod router;

@@ -202,11 +202,17 @@ async fn admit(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let Some(verb) = verb else { return next.run(request).await };
+    let peer = request.extensions().get::<Peer>().copied();
+    let Some(verb) = verb else {
+        // Health is told without a token, and also when there is no room: what it says is a few bytes.
+        return match gate.health(peer) {
+            Ok(()) => next.run(request).await,
+            Err(denied) => Problem::from(denied).into_response(),
+        };
+    };
     let named = |wanted| parameters.iter().find(|(name, _)| *name == wanted).map(|(_, name)| name);
     let (profile, session) = (named("profile"), named("session"));
     let target = profile.map_or(Target::Host, Target::Profile);
-    let peer = request.extensions().get::<Peer>().copied();
     let let_in = match ticket::shown(request.headers(), request.uri(), purpose) {
         Some(ticket) => gate
             .with_ticket(peer)

@@ -24,6 +24,14 @@ pub trait Gate: Send + Sync + 'static {
     /// [`Denied`] when it may not.
     fn with_ticket(&self, peer: Option<Peer>) -> Result<(), Denied>;
 
+    /// Whether a peer may ask once more whether the host lives or takes work. Nobody has to say who they are for that, and it
+    /// needs no room among the requests: this is all that bounds it.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied::TooMany`] when it asks too often.
+    fn health(&self, peer: Option<Peer>) -> Result<(), Denied>;
+
     /// Whether a request needs more than a connection. A listener beyond this machine needs such a gate.
     fn authenticates(&self) -> bool;
 }
@@ -71,6 +79,12 @@ pub enum Denied {
     },
 }
 
+impl From<TooMany> for Denied {
+    fn from(error: TooMany) -> Denied {
+        Denied::TooMany { retry_after: error.retry_after }
+    }
+}
+
 /// Lets everybody in who can connect: for a Unix socket, whose file says who may.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LocalUser;
@@ -88,12 +102,6 @@ impl RatedUser {
     }
 }
 
-impl From<TooMany> for Denied {
-    fn from(error: TooMany) -> Denied {
-        Denied::TooMany { retry_after: error.retry_after }
-    }
-}
-
 impl Gate for RatedUser {
     fn check(&self, asking: &Asking<'_>) -> Result<Who, Denied> {
         self.with_ticket(asking.peer)?;
@@ -102,6 +110,10 @@ impl Gate for RatedUser {
 
     fn with_ticket(&self, peer: Option<Peer>) -> Result<(), Denied> {
         peer.map_or(Ok(()), |peer| Ok(self.rates.peer(peer, Instant::now())?))
+    }
+
+    fn health(&self, peer: Option<Peer>) -> Result<(), Denied> {
+        peer.map_or(Ok(()), |peer| Ok(self.rates.health(peer, Instant::now())?))
     }
 
     fn authenticates(&self) -> bool {
@@ -115,6 +127,10 @@ impl Gate for LocalUser {
     }
 
     fn with_ticket(&self, _peer: Option<Peer>) -> Result<(), Denied> {
+        Ok(())
+    }
+
+    fn health(&self, _peer: Option<Peer>) -> Result<(), Denied> {
         Ok(())
     }
 

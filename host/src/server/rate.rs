@@ -96,10 +96,12 @@ impl Peer {
 }
 
 /// The buckets of all peers and principals. They are asked in this order: peers before the token is looked at, so that
-/// guessing is bounded, too.
+/// guessing is bounded, too. A look at the health of the host has buckets of its own, as large as those of peers.
 pub struct Rates {
     principals: Buckets<TokenId>,
     peers: Buckets<Peer>,
+    /// Of those who ask how the host is. Whoever asks for other things too often is still told that it lives.
+    health: Buckets<Peer>,
 }
 
 /// Somebody asks too often.
@@ -116,6 +118,7 @@ impl Rates {
         Rates {
             principals: Buckets::new(table.requests_per_minute, table.burst, MOST),
             peers: Buckets::new(table.peer_requests_per_minute, table.peer_burst, MOST),
+            health: Buckets::new(table.peer_requests_per_minute, table.peer_burst, MOST),
         }
     }
 
@@ -126,6 +129,15 @@ impl Rates {
     /// [`TooMany`] when it is empty. Nothing was taken.
     pub fn peer(&self, peer: Peer, now: Instant) -> Result<(), TooMany> {
         self.peers.take(peer.counted(), now)
+    }
+
+    /// Takes a look at the health of the host out of the peer's bucket for those.
+    ///
+    /// # Errors
+    ///
+    /// [`TooMany`] when it is empty. Nothing was taken.
+    pub fn health(&self, peer: Peer, now: Instant) -> Result<(), TooMany> {
+        self.health.take(peer.counted(), now)
     }
 
     /// Takes a request out of the principal's bucket.

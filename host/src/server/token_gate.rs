@@ -88,6 +88,10 @@ impl Gate for TokenGate {
         peer.map_or(Ok(()), |peer| Ok(self.rates.peer(peer, Instant::now())?))
     }
 
+    fn health(&self, peer: Option<Peer>) -> Result<(), Denied> {
+        peer.map_or(Ok(()), |peer| Ok(self.rates.health(peer, Instant::now())?))
+    }
+
     fn authenticates(&self) -> bool {
         true
     }

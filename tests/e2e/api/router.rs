@@ -123,6 +123,10 @@ impl Gate for Tokens {
         Ok(())
     }
 
+    fn health(&self, _peer: Option<Peer>) -> Result<(), Denied> {
+        Ok(())
+    }
+
     fn authenticates(&self) -> bool {
         true
     }
