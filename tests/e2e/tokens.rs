@@ -34,12 +34,54 @@ impl Drop for Served {
     }
 }
 
+/// Serves what lies there, and says at which address.
+fn serve(desk: &Path) -> Result<(Served, String)> {
+    let serve = command(desk, &["serve", "--config", "checkrein.toml"])
+        .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let mut served = Served(serve);
+    let mut lines = BufReader::new(served.0.stdout.take().context("a pipe")?).lines();
+    let mut address = None;
+    loop {
+        let line = lines.next().context("more lines")??;
+        address = address.or(line.strip_prefix("listening on http://").map(str::to_owned));
+        if line == "ready" {
+            return Ok((served, address.context("an address")?));
+        }
+    }
+}
+
+/// Beyond this machine an address is served where tokens say who may ask, by whatever name it is called.
+#[test]
+fn an_address_for_other_machines_is_served_to_those_with_tokens() -> Result<()> {
+    let desk = tempfile::tempdir()?;
+    fs::create_dir_all(desk.path().join("profiles/main"))?;
+    fs::write(desk.path().join("profiles/main/profile.toml"), "")?;
+    let table = "[serve]\nsocket = \"api.sock\"\ntcp = \"0.0.0.0:0\"\nprofiles = \"profiles\"\ntokens = \"tokens.toml\"\n";
+    fs::write(desk.path().join("checkrein.toml"), table)?;
+    let add = ["token", "add", "--config", "checkrein.toml", "--label", "x", "--all-profiles"];
+    let (token, _) = run(desk.path(), &[&add[..], &["--verb", "read"]].concat(), 0)?;
+    let (_served, address) = serve(desk.path())?;
+    let port = address.strip_prefix("0.0.0.0:").context("all addresses")?;
+    let here = format!("127.0.0.1:{port}");
+    assert_eq!(called(&here, "a.name.of.ours", "/v1/tree", token.trim())?, 200);
+    assert_eq!(called(&here, "a.name.of.ours", "/v1/tree", "another")?, 401);
+    assert_eq!(status(&here, "/v1/tree", token.trim())?, 200);
+    Ok(())
+}
+
 fn status(address: &str, path: &str, token: &str) -> Result<u16> {
+    called(address, "localhost", path, token)
+}
+
+fn called(address: &str, name: &str, path: &str, token: &str) -> Result<u16> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     write!(
         stream,
-        "GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nhost: {name}\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\r\n"
     )?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
@@ -86,23 +128,7 @@ fn a_token_lets_in_until_it_is_revoked_and_is_shown_once() -> Result<()> {
     assert!(listed.contains("all profiles  read,admin  until it is revoked"), "{listed}");
     assert_eq!(serde_json::from_str::<Value>(&json)?["tokens"].as_array().map(Vec::len), Some(2));
 
-    let serve = command(desk.path(), &["serve", "--config", "checkrein.toml"])
-        .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
-    let mut served = Served(serve);
-    let mut lines = BufReader::new(served.0.stdout.take().context("a pipe")?).lines();
-    let mut address = None;
-    loop {
-        let line = lines.next().context("more lines")??;
-        address =
-            address.or(line.split("127.0.0.1:").nth(1).map(|port| format!("127.0.0.1:{port}")));
-        if line == "ready" {
-            break;
-        }
-    }
-    let address = address.context("an address")?;
+    let (_served, address) = serve(desk.path())?;
     assert_eq!(status(&address, "/v1/profiles/main", narrow)?, 200);
     assert_eq!(status(&address, "/v1/tree", narrow)?, 403, "it is for its profile alone");
     assert_eq!(status(&address, "/v1/tree", wide)?, 200);

@@ -162,3 +162,30 @@ fn what_cannot_be_done_says_why_and_what_to_do() -> Result<()> {
     assert_eq!(serde_json::from_str::<Value>(&json.out)?["executions"], json!(0));
     Ok(())
 }
+
+#[test]
+fn what_a_session_has_in_the_background_is_shown() -> Result<()> {
+    let daemon = Daemon::start("")?;
+    let opened = json!({ "agent": "agent", "delivery": "polled" });
+    daemon.post("/v1/profiles/main/sessions", &opened)?;
+    let unit = |tasks: Value| -> Result<()> {
+        let call = json!({ "mode": "background", "tasks": tasks });
+        let ended = run(&daemon, &["send", "s1", &format!("delegate {call}"), "--wait"])?;
+        anyhow::ensure!(ended.code == Some(0), "{}", ended.err);
+        Ok(())
+    };
+    unit(json!([{ "goal": "say one\nsay two" }, { "goal": "fail odd no" }]))?;
+    let over = "d1 completed\n  0 completed one two\n  1 failed \n";
+    // Nothing at the command line waits for a unit.
+    let mut shown = run(&daemon, &["delegations", "s1"])?;
+    while shown.out != over && shown.out.starts_with("d1 running\n") {
+        shown = run(&daemon, &["delegations", "s1"])?;
+    }
+    is(&shown, 0, over);
+    unit(json!([{ "goal": "sleep 100000" }]))?;
+    is(&run(&daemon, &["delegations", "main/s1"])?, 0, &format!("d2 running\n{over}"));
+    let json = run(&daemon, &["delegations", "s1", "--json"])?;
+    let json: Value = serde_json::from_str(&json.out)?;
+    assert_eq!(json["delegations"][0]["state"], "running", "{json}");
+    Ok(())
+}

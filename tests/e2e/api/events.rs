@@ -60,6 +60,32 @@ fn what_an_agent_says_cannot_leave_its_place_in_the_stream() -> Result<()> {
     Ok(())
 }
 
+/// Rule D5: clients are told before the drain, once each, and go on to hear what happens in it.
+#[test]
+fn those_who_follow_are_told_at_once_that_the_host_goes() -> Result<()> {
+    let daemon = Daemon::start("drain = \"10m\"")?;
+    let session = daemon.session()?;
+    daemon.until_ready(&session, "try sleep 100000\nprogress still here\nsay done")?;
+    let mut following = daemon.events(&session, 0)?;
+    while following.next()?.context("more events")?.data["text"] != "ready" {}
+    daemon.signal(Signal::TERM)?;
+    let told = following.next()?.context("one more")?;
+    assert_eq!((told.event.as_str(), told.id, &told.data), ("leaving", None, &json!({})));
+    // One who comes now is told as well.
+    let mut late = daemon.events(&session, 0)?;
+    assert_eq!(late.next()?.context("an event")?.event, "leaving");
+    let soft = json!({ "scope": "turn", "kind": "soft", "message": "please" });
+    assert_eq!(daemon.post(&format!("{session}/stop"), &soft)?.body["turn"], 1);
+    let mut rest = Vec::new();
+    while let Some(event) = following.next()? {
+        rest.push(event.event);
+    }
+    assert!(rest.iter().any(|event| event == "progress"), "{rest:?}");
+    assert!(rest.iter().all(|event| event != "leaving"), "{rest:?}");
+    assert_eq!(rest.last().map(String::as_str), Some("closing"), "{rest:?}");
+    Ok(())
+}
+
 #[test]
 fn those_who_follow_are_told_the_end_of_the_turn_and_then_of_the_host() -> Result<()> {
     let daemon = Daemon::start("drain = \"1ms\"")?;

@@ -146,6 +146,29 @@ fn profiles_are_listed_with_those_that_cannot_be_served() -> Result<()> {
     Ok(())
 }
 
+/// A directory that cannot be read is told as what is parked, and changes nothing: what is served goes on.
+#[test]
+fn a_reload_without_its_directory_leaves_everything_as_it_is() -> Result<()> {
+    let daemon = Daemon::start("")?;
+    let session = daemon.session()?;
+    let (there, away) = (daemon.home().join("profiles"), daemon.home().join("away"));
+    std::fs::rename(&there, &away)?;
+    let answer = daemon.ask("POST", "/v1/reload", None)?;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let parked = answer.body["parked"].as_object().context("what is parked")?;
+    let reasons: Vec<&Value> = parked.values().collect();
+    assert_eq!((parked.len(), parked.contains_key("profiles")), (1, true), "{answer:?}");
+    assert!(reasons[0].as_str().is_some_and(|why| why.contains("could not read the profiles")));
+    for done in ["added", "kept", "removed", "released"] {
+        assert_eq!(answer.body[done], json!([]), "{answer:?}");
+    }
+    assert_eq!(daemon.turn(&session, "say still here")?["output"], "still here");
+    std::fs::rename(&away, &there)?;
+    let done = daemon.ask("POST", "/v1/reload", None)?.body;
+    assert_eq!((&done["kept"], &done["parked"]), (&json!(["main"]), &json!({})));
+    Ok(())
+}
+
 #[test]
 fn units_in_the_background_are_listed_stopped_and_acknowledged() -> Result<()> {
     let daemon = Daemon::start("")?;

@@ -1,12 +1,15 @@
 //! A process that crashes ends one run and nothing else, and what that had reported is kept (S12).
 
+use std::time::{Duration, Instant};
+
 use checkrein::model::{Reply, Scripted};
 use checkrein::sandbox::Outcome;
 use checkrein::session::TurnReport;
-use checkrein_testkit::within;
+use checkrein_testkit::{PATIENCE, within};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{folder, numbered, numbers};
+use crate::api::daemon::{Daemon, PROFILE, home};
 use crate::start::{Beside, Result, agent, host, neighbour, with_agent};
 
 fn words(report: &TurnReport) -> String {
@@ -98,5 +101,52 @@ async fn a_process_without_processor_time_ends_one_run() -> Result {
     let report = beside("[workers]\nprocessor-time = \"100ms\"", "partial before\nspin").await?;
     assert_eq!(words(&report), "its process used up its processor time");
     assert_eq!(report.output, "before");
+    Ok(())
+}
+
+/// The process that this one has started, which must be one.
+fn child_of(parent: Pid) -> Result<i32> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let path = entry?.path();
+        // A process may go meanwhile.
+        let Ok(stat) = std::fs::read_to_string(path.join("stat")) else { continue };
+        let fields = stat.rsplit(") ").next().unwrap_or_default();
+        let its = fields.split(' ').nth(1).and_then(|parent| parent.parse().ok());
+        if its == Some(parent.as_raw_nonzero().get()) {
+            found.extend(path.file_name().and_then(|name| name.to_str()?.parse::<i32>().ok()));
+        }
+    }
+    match found[..] {
+        [one] => Ok(one),
+        _ => anyhow::bail!("{found:?} are the processes of {parent:?}"),
+    }
+}
+
+/// Rule M: a process does not outlive its host, however that ends and whatever its guest does: one that is killed tells nobody.
+#[test]
+fn a_process_goes_with_its_host() -> Result {
+    for goal in ["spin", "sleep 100000000"] {
+        let home = home("")?;
+        let profile = home.path().join("profiles/main/profile.toml");
+        // Should it stay, the operating system ends it.
+        let limit = "[workers]\nprocessor-time = \"5m\"\n";
+        let table = std::fs::read_to_string(home.path().join("checkrein.toml"))?;
+        std::fs::write(home.path().join("checkrein.toml"), format!("{table}{limit}"))?;
+        std::fs::write(profile, format!("isolation = \"process\"\n{PROFILE}"))?;
+        let daemon = Daemon::on(home)?;
+        let session = daemon.session()?;
+        daemon.until_ready(&session, goal)?;
+        let worker = child_of(daemon.pid())?;
+        daemon.signal(Signal::KILL)?;
+        daemon.ends(PATIENCE)?;
+        let stat = format!("/proc/{worker}/stat");
+        let begun = Instant::now();
+        // It is not ours to reap, so it may be a while until somebody does.
+        while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
+            anyhow::ensure!(begun.elapsed() < PATIENCE, "{goal}: the process goes on");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
     Ok(())
 }

@@ -127,3 +127,26 @@ fn places_beside_the_directory_are_told_of() {
     let silent = async { tokio::time::timeout(short, watcher.changed()).await.is_err() };
     assert!(soon(&runtime, silent), "it is not watched any more");
 }
+
+/// Whoever writes again and again does not keep a change back for ever. The clock is driven: each write comes before it has been
+/// quiet for long enough.
+#[tokio::test(start_paused = true)]
+async fn a_change_is_told_in_the_end_though_others_follow_without_a_pause() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), "a", "");
+    let mut watcher = Watcher::new(directory.path());
+    let begun = tokio::time::Instant::now();
+    let writes = async {
+        for round in 0..500 {
+            write(directory.path(), "a", &round.to_string());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let told = tokio::select! {
+        told = watcher.changed() => told.unwrap(),
+        () = writes => panic!("nothing was told in {:?}", begun.elapsed()),
+    };
+    assert_eq!(names(&told), ["a"]);
+    let (least, most) = (Duration::from_millis(1_900), Duration::from_millis(2_200));
+    assert!((least..=most).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+}
