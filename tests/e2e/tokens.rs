@@ -34,9 +34,9 @@ impl Drop for Served {
     }
 }
 
-/// Serves what lies there, and says at which address.
-fn serve(desk: &Path) -> Result<(Served, String)> {
-    let serve = command(desk, &["serve", "--config", "checkrein.toml"])
+/// A daemon that is ready, and the address of its port.
+fn serve(at: &Path, configuration: &str) -> Result<(Served, String)> {
+    let serve = command(at, &["serve", "--config", configuration])
         .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -63,7 +63,7 @@ fn an_address_for_other_machines_is_served_to_those_with_tokens() -> Result<()> 
     fs::write(desk.path().join("checkrein.toml"), table)?;
     let add = ["token", "add", "--config", "checkrein.toml", "--label", "x", "--all-profiles"];
     let (token, _) = run(desk.path(), &[&add[..], &["--verb", "read"]].concat(), 0)?;
-    let (_served, address) = serve(desk.path())?;
+    let (_served, address) = serve(desk.path(), "checkrein.toml")?;
     let port = address.strip_prefix("0.0.0.0:").context("all addresses")?;
     let here = format!("127.0.0.1:{port}");
     assert_eq!(called(&here, "a.name.of.ours", "/v1/tree", token.trim())?, 200);
@@ -128,7 +128,7 @@ fn a_token_lets_in_until_it_is_revoked_and_is_shown_once() -> Result<()> {
     assert!(listed.contains("all profiles  read,admin  until it is revoked"), "{listed}");
     assert_eq!(serde_json::from_str::<Value>(&json)?["tokens"].as_array().map(Vec::len), Some(2));
 
-    let (_served, address) = serve(desk.path())?;
+    let (_served, address) = serve(desk.path(), "checkrein.toml")?;
     assert_eq!(status(&address, "/v1/profiles/main", narrow)?, 200);
     assert_eq!(status(&address, "/v1/tree", narrow)?, 403, "it is for its profile alone");
     assert_eq!(status(&address, "/v1/tree", wide)?, 200);
@@ -137,6 +137,26 @@ fn a_token_lets_in_until_it_is_revoked_and_is_shown_once() -> Result<()> {
     assert_eq!(status(&address, "/v1/tree", wide)?, 401);
     assert_eq!(status(&address, "/v1/profiles/main", narrow)?, 200);
     run(desk.path(), &[&["token", "revoke", id][..], &from].concat(), 2)?;
+    Ok(())
+}
+
+/// The file of the tokens lies beside the configuration that names it, wherever a command is called.
+#[test]
+fn the_tokens_are_found_from_any_directory() -> Result<()> {
+    let (desk, elsewhere) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let home = desk.path().join("profiles/main");
+    fs::create_dir_all(&home)?;
+    fs::write(home.join("profile.toml"), "")?;
+    let table = "[serve]\nsocket = \"api.sock\"\ntcp = \"127.0.0.1:0\"\nprofiles = \"profiles\"\ntokens = \"tokens.toml\"\n";
+    let config = desk.path().join("checkrein.toml");
+    fs::write(&config, table)?;
+    let config = config.to_str().context("a path of text")?;
+    let add = ["token", "add", "--config", config, "--label", "ci", "--all-profiles"];
+    let (token, _) = run(elsewhere.path(), &[&add[..], &["--verb", "read"]].concat(), 0)?;
+    assert!(desk.path().join("tokens.toml").is_file());
+    assert_eq!(fs::read_dir(elsewhere.path())?.count(), 0);
+    let (_served, address) = serve(elsewhere.path(), config)?;
+    assert_eq!(status(&address, "/v1/tree", token.trim())?, 200);
     Ok(())
 }
 

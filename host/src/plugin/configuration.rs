@@ -486,7 +486,8 @@ impl Configuration {
                 .chain(plugin.grants.directories.iter_mut().map(|given| &mut given.path))
                 .chain(secrets)
         });
-        let serve = self.serve.profiles.iter_mut().chain(&mut self.serve.socket);
+        let ServeTable { profiles, socket, tokens, .. } = &mut self.serve;
+        let serve = profiles.iter_mut().chain(socket).chain(tokens);
         for path in self
             .plugin_directories
             .iter_mut()

@@ -50,6 +50,11 @@ directories = [{ mount = "work", path = "data", access = "read-write" }]
 network = [{ host = "*" }]
 environment = ["LANG"]
 secrets = { token = { env = "TOKEN" }, key = { file = "key.txt" } }
+
+[serve]
+profiles = "profiles"
+socket = "/run/api.sock"
+tokens = "keys/tokens.toml"
 "#;
 
 #[test]
@@ -69,6 +74,14 @@ fn a_whole_configuration_is_read_and_its_paths_are_relative_to_its_file() {
         http.grants.secrets[&SecretName::parse("key").unwrap()],
         SecretSource::File("/etc/checkrein/key.txt".into())
     );
+    let serve = &read.serve;
+    for (path, whole) in [
+        (&serve.profiles, "/etc/checkrein/profiles"),
+        (&serve.socket, "/run/api.sock"),
+        (&serve.tokens, "/etc/checkrein/keys/tokens.toml"),
+    ] {
+        assert_eq!(path.as_deref(), Some(Path::new(whole)));
+    }
 }
 
 #[test]
