@@ -375,6 +375,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "profiles::shutting_down::what_outlives_the_drain_is_cut_with_the_callers_reason",
         "names each kind of node, of which a process is one more; `profiles::service` drains one",
     ),
+    ("profiles::started", "is about the service, and runs no guest"),
     ("recorded", "is about the command and its home"),
     (
         "side_runs::a_closed_or_full_session_lets_no_side_run_in",

@@ -8,6 +8,7 @@ pub(crate) mod retiring;
 pub(crate) mod schedules;
 mod service;
 pub(crate) mod shutting_down;
+mod started;
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,15 +1,14 @@
 //! How the daemon ends: what asks for it, and what is said meanwhile. The steps are the library's.
 
-use std::fs;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use checkrein::Service;
 use checkrein::server::{Closing, ShutdownRequest};
-use checkrein::work::shutdown::{Report, Request, Requested, Step, StepError, Steps, Watchdog};
+use checkrein::work::shutdown::{Report, Request, Requested, Step, Steps};
+use futures::future::{Fuse, FusedFuture, FutureExt};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
@@ -17,14 +16,12 @@ use super::code::Code;
 use super::problem::Problem;
 use super::text;
 
-/// What the watchdog gives beyond the bounds of all steps.
-const SLACK: Duration = Duration::from_secs(5);
+/// What the watchdog gives beyond the bounds of all steps: for the threads of the host to end, and for what is left of the
+/// spans to be sent.
+const SLACK: Duration = Duration::from_secs(10);
 
 /// How long the end of a turn may take to be recorded before streams end without it.
 const RECORDED: Duration = Duration::from_secs(1);
-
-/// The report of the last shutdown, in the directory of the profiles.
-const REPORT: &str = "shutdown.json";
 
 /// Who asks for the end.
 pub(super) enum Asked {
@@ -102,32 +99,31 @@ impl Ending {
         Orders { give: self.give.clone() }
     }
 
-    /// None for the word that the terminal is gone, or that the profiles are to be looked at again.
-    async fn asked(&mut self) -> Option<Asked> {
-        let asked = tokio::select! {
-            Some(()) = self.hangup.recv() => return None,
-            Some(()) = self.interrupt.recv() => Asked::Interrupt,
-            Some(()) = self.terminate.recv() => Asked::Terminate,
-            Some(asked) = self.given.recv() => asked,
-        };
-        Some(asked)
-    }
-
-    /// Serves until somebody asks for the end, and takes the steps to it. `serving` ends when the listeners do, with how
-    /// many connections were cut.
+    /// Serves until somebody asks for the end, and takes the steps to it. `serving` begins to serve, and ends when the
+    /// listeners do, with how many connections were cut; signals are obeyed from its first moment on.
     pub(super) async fn run(
         self,
         service: &Service,
         closing: &Closing,
-        serving: impl Future<Output = usize>,
+        serving: impl Future<Output = Result<usize, Problem>>,
     ) -> Result<Code, Problem> {
         let (ended, listeners) = watch::channel(None);
         service.on_shutdown(steps(service, closing, listeners));
+        let watchdog = service.shutdown().watched(SLACK, say_apart, end).map_err(|error| {
+            Problem::because(Code::Refused, "could not start the watchdog", error)
+        })?;
+        // Never disarmed: what comes after the last step can hang, too.
+        Box::leak(Box::new(watchdog));
         let serving = async {
-            ended.send_replace(Some(serving.await));
+            let served = serving.await;
+            if served.is_err() {
+                service.request(&Request::at_once("host", "it could not begin to serve"));
+            }
+            ended.send_replace(Some(*served.as_ref().unwrap_or(&0)));
+            served
         };
-        let (report, ()) = tokio::join!(self.obeyed(service), serving);
-        let (report, _watchdog) = report?;
+        let (report, served) = tokio::join!(self.obeyed(service), serving);
+        served?;
         let Some(report) = report else {
             let words = "the shutdown was lost: its runtime went before it";
             return Err(Problem::new(Code::Failed, words));
@@ -140,44 +136,44 @@ impl Ending {
         Ok(if report.is_clean() { Code::Completed } else { Code::Failed })
     }
 
-    /// Passes on what is asked for until the shutdown is over. The watchdog watches from the first request on.
-    async fn obeyed(
-        mut self,
-        service: &Service,
-    ) -> Result<(Option<Arc<Report>>, Option<Watchdog>), Problem> {
-        let (shutdown, mut again, mut watchdog) = (service.shutdown().clone(), false, None);
+    /// Passes on what is asked for until the shutdown is over.
+    async fn obeyed(self, service: &Service) -> Option<Arc<Report>> {
+        let Ending { mut interrupt, mut terminate, mut hangup, mut given, give: _give } = self;
+        let (shutdown, mut again) = (service.shutdown().clone(), false);
+        let mut reload = pin!(Fuse::terminated());
         loop {
             let asked = tokio::select! {
-                report = shutdown.ended() => return Ok((report, watchdog)),
-                asked = self.asked() => asked,
-            };
-            let Some(asked) = asked else {
-                // Either way the daemon goes on.
-                match service.reconcile().await {
-                    Ok(_) => say("reloaded (SIGHUP)"),
-                    Err(error) => say(&format!("could not reload (SIGHUP): {error}")),
+                report = shutdown.ended() => return report,
+                Some(()) = interrupt.recv() => Asked::Interrupt,
+                Some(()) = terminate.recv() => Asked::Terminate,
+                Some(asked) = given.recv() => asked,
+                // The terminal is gone, or the profiles are to be looked at again. Either way the daemon goes on. While it looks,
+                // the word for another look waits, however often it comes.
+                Some(()) = hangup.recv(), if reload.is_terminated() => {
+                    say("reloading (SIGHUP)");
+                    reload.set(service.reconcile().fuse());
+                    continue;
                 }
-                continue;
+                done = &mut reload => {
+                    match done {
+                        Ok(_) => say("reloaded (SIGHUP)"),
+                        Err(error) => say(&format!("could not reload (SIGHUP): {error}")),
+                    }
+                    continue;
+                }
             };
             let tree = service.host().tree();
             let count = tree.count(tree.root());
             let requested = service.request(&asked.request(again));
             again = true;
+            let reason = text::line(asked.reason(), 200);
             if let Requested::Joined = requested {
+                say(&format!("asked again: {reason}"));
                 continue;
             }
-            let bounds = service.bounds();
-            let drain = if asked.is_urgent() { Duration::ZERO } else { bounds.drain };
-            say(&format!(
-                "shutting down: {}; {count} executions, which have {}",
-                text::line(asked.reason(), 200),
-                text::time(drain)
-            ));
-            let bound = bounds.total().saturating_add(SLACK);
-            let armed = Watchdog::arm(tree.clone(), bound, say, end);
-            watchdog = Some(armed.map_err(|error| {
-                Problem::because(Code::Failed, "could not start the watchdog", error)
-            })?);
+            let drain = if asked.is_urgent() { Duration::ZERO } else { service.bounds().drain };
+            let time = text::time(drain);
+            say(&format!("shutting down: {reason}; {count} executions, which have {time}"));
         }
     }
 }
@@ -188,8 +184,7 @@ fn steps(
     closing: &Closing,
     mut listeners: watch::Receiver<Option<usize>>,
 ) -> Steps {
-    let (closing, directory) = (closing.clone(), service.directory().to_owned());
-    let recorded = service.clone();
+    let (closing, recorded) = (closing.clone(), service.clone());
     let leaving = closing.clone();
     Steps::new()
         .tell_clients(move || async move {
@@ -209,28 +204,18 @@ fn steps(
         })
         .report(move |report| async move {
             say(&report.to_string());
-            keep(&directory, &report)
+            Ok(())
         })
-}
-
-/// Keeps the report beside the profiles, in the place of the one before.
-fn keep(directory: &Path, report: &Report) -> Result<(), StepError> {
-    let (path, new): (PathBuf, PathBuf) =
-        (directory.join(REPORT), directory.join(format!(".{REPORT}.new")));
-    // One that was left half written, or a link that somebody put there.
-    fs::remove_file(&new).ok();
-    let mut options = fs::File::options();
-    options.write(true).create_new(true).mode(0o600);
-    let mut file = options.open(&new)?;
-    file.write_all(&serde_json::to_vec_pretty(report)?)?;
-    file.sync_all()?;
-    fs::rename(&new, &path)?;
-    Ok(())
 }
 
 /// Says how far the end is. Where that cannot be written nobody is there to read, and no step depends on it.
 fn say(words: &str) {
     text::print(&format!("{words}\n")).ok();
+}
+
+/// Says what the watchdog has to say, beside standard output: that may be what hangs.
+fn say_apart(words: &str) {
+    writeln!(std::io::stderr(), "{words}").ok();
 }
 
 /// What the watchdog does in the end.

@@ -102,8 +102,6 @@ async fn serve(
     tcp: Option<SocketAddr>,
     table: &ServeTable,
 ) -> Result<Code, Problem> {
-    // Signals are heard before anybody can be told that the host is there.
-    let ending = Ending::listen()?;
     let local: Arc<dyn Gate> = Arc::new(LocalUser);
     let gate = gate(table)?;
     let refused = |error| Problem::because(Code::Refused, "could not begin to serve", error);
@@ -113,11 +111,9 @@ async fn serve(
         let listener = Listener::tcp(address, &*gate).await.map_err(refused)?;
         listeners.push((listener, gate));
     }
+    let ending = Ending::listen()?;
     let settings = ServiceSettings { profiles, retire: RETIRE, bounds: bounds(table) };
-    let service = Service::start(host, settings).await?;
-    told(&service.reconciled().into())?;
-
-    let closing = Closing::new();
+    let (service, closing) = (Service::new(host, settings), Closing::new());
     let orders = ending.orders();
     let mut app = App::builder(host.clone(), Arc::new(service.clone()), closing.clone())
         .on_shutdown(move |request| orders.give(Asked::Api(request)));
@@ -135,16 +131,25 @@ async fn serve(
     }
     let app = app.build();
     let limits = limits(table);
-    for (listener, _) in &listeners {
-        text::print(&format!("listening on {}\n", listener.address()))?;
-    }
-    text::print("ready\n")?;
-
-    let serving = listeners.into_iter().map(|(listener, gate)| {
-        let router = router(app.clone(), gate);
-        listener.serve(&app, router, &limits, CONNECTIONS)
-    });
-    let serving = async { futures::future::join_all(serving).await.into_iter().sum() };
+    let serving = async {
+        match service.start().await {
+            Ok(done) => {
+                told(&done.into())?;
+                for (listener, _) in &listeners {
+                    text::print(&format!("listening on {}\n", listener.address()))?;
+                }
+                text::print("ready\n")?;
+            }
+            // Whoever has connected hears of the end.
+            Err(_) if service.shutdown().has_begun() => {}
+            Err(error) => return Err(error.into()),
+        }
+        let serving = listeners.into_iter().map(|(listener, gate)| {
+            let router = router(app.clone(), gate);
+            listener.serve(&app, router, &limits, CONNECTIONS)
+        });
+        Ok(futures::future::join_all(serving).await.into_iter().sum())
+    };
     ending.run(&service, &closing, serving).await
 }
 

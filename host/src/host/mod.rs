@@ -18,6 +18,7 @@ mod loaded;
 mod open;
 mod profile;
 mod program;
+mod report;
 mod schedules;
 mod service;
 mod setting;

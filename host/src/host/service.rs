@@ -3,19 +3,20 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, SetOnce};
 use tokio::task::AbortHandle;
 
 use super::homes::{Homes, Served};
 use super::host::Host;
 use super::profile::Profile;
+use super::report::keep as keep_report;
 use crate::error::{Error, ErrorKind};
 use crate::profile::{Authority, Places, Profiles, Reconciled, Wanted, Watcher, listing};
 use crate::work::shutdown::{Bounds, Request, Requested, Settled, Shutdown, StepError, Steps};
-use crate::work::{Work, spawn_charged};
+use crate::work::{Work, apart, spawn_awaited, spawn_charged};
 
 /// How often sessions that nobody needs are put to sleep.
 const REST: Duration = Duration::from_secs(30);
@@ -45,11 +46,14 @@ pub struct Service {
 }
 
 /// Goes with the last handle of a service, and ends the task that keeps the profiles.
-struct Last(AbortHandle);
+struct Last(Weak<Shared>);
 
 impl Drop for Last {
     fn drop(&mut self) {
-        self.0.abort();
+        let keeper = self.0.upgrade().and_then(|shared| lock(&shared.keeper).take());
+        if let Some(keeper) = keeper {
+            keeper.abort();
+        }
     }
 }
 
@@ -64,21 +68,12 @@ struct Shared {
     /// What was wanted then, and that there is something new.
     acted: (Mutex<Vec<Wanted>>, Notify),
     keeper: Mutex<Option<AbortHandle>>,
-    shutdown: OnceLock<Shutdown>,
+    shutdown: SetOnce<Shutdown>,
 }
 
 impl Service {
-    /// Serves what is in the directory, and from then on whatever it says: it is watched. A profile that cannot be served is
-    /// parked with its reason and keeps none of the others from being served.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Machine`] when the directory cannot be read, [`ErrorKind::Refused`] when the host takes no new work.
-    ///
-    /// # Cancel safety
-    ///
-    /// A future that is dropped before it is ready has served nothing; what was begun is stopped.
-    pub async fn start(host: &Host, settings: ServiceSettings) -> Result<Service, Error> {
+    /// A service that serves nothing yet. It can be asked for the shutdown from now on.
+    pub fn new(host: &Host, settings: ServiceSettings) -> Service {
         let ServiceSettings { profiles: directory, retire, bounds } = settings;
         let shared = Shared {
             host: host.clone(),
@@ -89,16 +84,38 @@ impl Service {
             last: Mutex::default(),
             acted: Default::default(),
             keeper: Mutex::default(),
-            shutdown: OnceLock::new(),
+            shutdown: SetOnce::new(),
         };
         let shared = Arc::new(shared);
-        // Before the first look, so that nothing falls between the two.
-        let watcher = Watcher::new(&shared.directory);
-        shared.look().await?;
-        let (root, keep) = (host.node().share(), keep(Arc::downgrade(&shared), watcher));
-        let keeper = spawn_charged(host.sandbox().control(), root, keep).abort_handle();
-        *lock(&shared.keeper) = Some(keeper.clone());
-        Ok(Service { shared, _last: Arc::new(Last(keeper)) })
+        let last = Last(Arc::downgrade(&shared));
+        Service { shared, _last: Arc::new(last) }
+    }
+
+    /// Serves what is in the directory, and from then on whatever it says: it is watched. A profile that cannot be served is
+    /// parked with its reason and keeps none of the others from being served. Returns what was done. To be called once.
+    ///
+    /// A request for the shutdown gives it up. What is served by then is ended in the steps of the shutdown.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Machine`] when the directory cannot be read, [`ErrorKind::Refused`] when the shutdown has begun.
+    ///
+    /// # Cancel safety
+    ///
+    /// A future that is dropped before it is ready leaves what is served by then, and nothing that watches the directory.
+    pub async fn start(&self) -> Result<Reconciled, Error> {
+        let shared = Arc::clone(&self.shared);
+        let first = async move {
+            // Before the first look, so that nothing falls between the two.
+            let watcher = Watcher::new(&shared.directory);
+            let done = shared.look().await?;
+            Ok((watcher, done))
+        };
+        let (watcher, done) = self.unless_ending(first).await?;
+        let keep = keep(Arc::downgrade(&self.shared), watcher);
+        let keeper = spawn_charged(self.host().sandbox().control(), self.root().share(), keep);
+        *lock(&self.shared.keeper) = Some(keeper.abort_handle());
+        Ok(done)
     }
 
     /// The host.
@@ -123,17 +140,41 @@ impl Service {
     }
 
     /// Makes the served profiles those of the directory, now, with their configurations and what those name: plugins, and the
-    /// keys of models.
+    /// keys of models. A request for the shutdown gives it up.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Machine`] when the directory cannot be read; nothing is changed then.
+    /// [`ErrorKind::Machine`] when the directory cannot be read; nothing is changed then. [`ErrorKind::Refused`] when the
+    /// shutdown has begun.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: what is done stays done.
     pub async fn reconcile(&self) -> Result<Reconciled, Error> {
-        self.shared.look().await
+        let shared = Arc::clone(&self.shared);
+        self.unless_ending(async move { shared.look().await }).await
+    }
+
+    /// Does that in a task of its own, until the shutdown is asked for: a disk that hangs does not hold the thread of the
+    /// caller, who may have signals to hear.
+    async fn unless_ending<T: Send + 'static>(
+        &self,
+        doing: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let control = self.host().sandbox().control();
+        let task = spawn_awaited(control, self.root().share(), doing);
+        let begun = async { self.shared.shutdown.wait().await.begun().await };
+        tokio::select! {
+            biased;
+            () = begun => {
+                let words = "the host is shutting down; it looks at its profiles no more";
+                Err(Error::new(ErrorKind::Refused, words))
+            }
+            done = task => done.unwrap_or_else(|| {
+                let words = "the host failed while it looked at its profiles";
+                Err(Error::new(ErrorKind::Machine, words))
+            }),
+        }
     }
 
     /// The figures of the host and its profiles, as [`Host::metrics`] has them, with the profiles that are parked.
@@ -146,11 +187,17 @@ impl Service {
         lock(&self.shared.last).clone()
     }
 
-    /// Says what else is done in a shutdown: how clients are told, listeners stopped, the report kept. To be called once,
+    /// Says what else is done in a shutdown: how clients are told, listeners stopped, the report shown. To be called once,
     /// before the first request; a later call changes nothing. Steps that have a handle of the service keep it alive until they
     /// were taken.
+    ///
+    /// Tickets are revoked, stores closed and the report kept (as `shutdown.json`, beside the profiles) without being
+    /// told. Whoever ends with the service has a watchdog, too: [`Shutdown::watched`].
     pub fn on_shutdown(&self, steps: Steps) {
-        self.shared.shutdown.get_or_init(|| self.shutdown_with(steps));
+        if self.shared.shutdown.get().is_none() {
+            // Somebody else may have been the first.
+            self.shared.shutdown.set(self.shutdown_with(steps)).ok();
+        }
     }
 
     /// Asks for the shutdown. A second request joins the first, and may send it straight to the hard stop (D5, D8).
@@ -171,7 +218,12 @@ impl Service {
 
     /// The shutdown, whether or not it has been asked for. Ask by [`Service::request`]: it keeps the service until the end.
     pub fn shutdown(&self) -> &Shutdown {
-        self.shared.shutdown.get_or_init(|| self.shutdown_with(Steps::new()))
+        loop {
+            if let Some(shutdown) = self.shared.shutdown.get() {
+                return shutdown;
+            }
+            self.on_shutdown(Steps::new());
+        }
     }
 
     /// Waits until the ends of all turns that were going on are recorded, so that whoever follows them hears of it.
@@ -205,6 +257,7 @@ impl Service {
     fn shutdown_with(&self, steps: Steps) -> Shutdown {
         // The service has the shutdown; the shutdown must not have the service.
         let [revokes, flushes] = [(); 2].map(|()| Arc::downgrade(&self.shared));
+        let (host, directory) = (self.host().clone(), self.directory().to_owned());
         let steps = steps
             .revoke_tickets(move || async move {
                 if let Some(shared) = revokes.upgrade() {
@@ -217,9 +270,12 @@ impl Service {
                     Some(shared) => shared.flush(settled).await,
                     None => Ok(()),
                 }
+            })
+            .also_report(move |report| async move {
+                let (control, root) = (host.sandbox().control(), host.node().share());
+                apart(control, root, move || keep_report(&directory, &report)).await?
             });
-        let control = self.shared.host.sandbox().control().clone();
-        Shutdown::new(control, self.root().share(), self.shared.bounds, steps)
+        self.host().shutdown_in_steps(self.shared.bounds, steps)
     }
 
     fn root(&self) -> &Work {
@@ -228,7 +284,7 @@ impl Service {
 }
 
 impl Shared {
-    /// Makes the served profiles those of the directory.
+    /// Reads the directory, and makes the served profiles those in it.
     async fn look(&self) -> Result<Reconciled, Error> {
         let wanted = listing(&self.directory).map_err(|error| {
             let attempt = format!("could not read the profiles in {}", self.directory.display());

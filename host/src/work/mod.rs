@@ -37,9 +37,9 @@ mod watch;
 
 pub use drain::{Drained, Left};
 pub use executor::Executor;
-#[cfg(not(checkrein_loom))]
-pub(crate) use running::thread;
 pub use running::{Running, Task, blocking, spawn, spawn_charged};
+#[cfg(not(checkrein_loom))]
+pub(crate) use running::{apart, spawn_awaited, thread};
 pub use signal::StopSignal;
 pub use slot::{Ended, Ending, Gauge};
 pub use state::Refused;

@@ -148,6 +148,15 @@ pub fn spawn_charged<T: Send + 'static>(
     control.spawn(charged)
 }
 
+/// The same for whoever waits for the result: dropping the task aborts it.
+pub(crate) fn spawn_awaited<T: Send + 'static>(
+    control: &Handle,
+    work: Work,
+    future: impl Future<Output = T> + Send + 'static,
+) -> Task<T> {
+    Task { handle: spawn_charged(control, work, future) }
+}
+
 /// Host work that was spawned. Awaiting gives its result, or none when it was stopped or panicked. Dropping it
 /// aborts the work.
 #[must_use = "dropping it aborts the work"]
@@ -230,7 +239,7 @@ pub fn blocking<T: Send + 'static>(
 ///
 /// The threads for blocking calls may all be held by calls that hang, and the system may have no other thread to give. So both are
 /// asked for: whichever comes first does it, and the other waits until it is done.
-pub(super) fn apart<T: Send + 'static>(
+pub(crate) fn apart<T: Send + 'static>(
     control: &Handle,
     work: Work,
     call: impl FnOnce() -> T + Send + 'static,

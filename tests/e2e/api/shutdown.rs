@@ -1,13 +1,21 @@
 //! How the daemon ends.
 
-use std::io::Write;
-use std::time::Duration;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
-use rustix::process::Signal;
-use serde_json::json;
+use anyhow::{Context, Result, ensure};
+use checkrein_testkit::PATIENCE;
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
 
-use super::daemon::{Daemon, command, home};
+use super::daemon::{Daemon, PROFILE, command, home, profile};
 
 /// How long an end may take that waits for nothing. The machine of a test may be busy.
 const SOON: Duration = Duration::from_secs(20);
@@ -51,6 +59,156 @@ fn a_turn_that_does_not_end_is_cut_within_the_bound_and_named() -> Result<()> {
     Ok(())
 }
 
+/// A home that does not open before its model has its script, which comes through this pipe.
+fn slow(folder: &Path, name: &str) -> Result<PathBuf> {
+    let pipe = folder.join("profiles").join(name).join("script");
+    fs::create_dir_all(folder.join("profiles").join(name))?;
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+    profile(folder, name)?;
+    let models = format!("{PROFILE}[models.slow]\nkind = \"scripted\"\nscript = \"script\"\n");
+    fs::write(folder.join("profiles").join(name).join("profile.toml"), models)?;
+    Ok(pipe)
+}
+
+/// Waits until somebody reads from the pipe, and goes on waiting for it as long as what this returns is there.
+fn read_from(pipe: &Path) -> Result<File> {
+    let until = Instant::now() + PATIENCE;
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    loop {
+        match File::options().write(true).custom_flags(flags).open(pipe) {
+            Ok(file) => return Ok(file),
+            Err(error) => ensure!(Instant::now() < until, "nobody reads: {error}"),
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Rule D8: SIGTERM begins the shutdown also while the homes are still being opened. What is open by then is closed.
+#[test]
+fn a_signal_before_the_daemon_is_ready_ends_the_start() -> Result<()> {
+    let folder = Arc::new(home("drain = \"10m\"")?);
+    let pipe = slow(folder.path(), "slow")?;
+    let serve = command(folder.path(), &["serve", "--config", "checkrein.toml"]);
+    let mut daemon = Daemon::run(Arc::clone(&folder), serve)?;
+    let read = read_from(&pipe)?;
+    daemon.signal(Signal::TERM)?;
+    daemon.says("shutting down: the host was asked to end (SIGTERM)")?;
+    drop(read);
+    let socket = daemon.socket();
+    let (status, printed) = daemon.ends(SOON)?;
+    assert_eq!(status.code(), Some(0), "{printed:#?}");
+    assert!(!printed.iter().any(|line| line == "ready"), "{printed:#?}");
+    assert!(printed.iter().any(|line| line == "stores closed"), "{printed:#?}");
+    assert!(!socket.exists());
+    assert!(!folder.path().join("profiles/main/sessions.db-wal").exists(), "its store is closed");
+    assert_eq!(report(folder.path())?["clean"], "clean");
+    Ok(())
+}
+
+/// Rule D8: SIGTERM is obeyed while a reload waits for a home.
+#[test]
+fn a_signal_during_a_reload_begins_the_shutdown() -> Result<()> {
+    let mut daemon = Daemon::start("drain = \"10m\"")?;
+    let session = daemon.session()?;
+    daemon.until_ready(&session, "sleep 100000")?;
+    let pipe = slow(daemon.home(), "slow")?;
+    daemon.signal(Signal::HUP)?;
+    daemon.says("reloading (SIGHUP)")?;
+    let read = read_from(&pipe)?;
+    daemon.signal(Signal::TERM)?;
+    daemon.says("shutting down: the host was asked to end (SIGTERM)")?;
+    // The reload is given up.
+    daemon.says("could not reload (SIGHUP): the host is shutting down")?;
+    drop(read);
+    daemon.signal(Signal::INT)?;
+    let (status, printed) = daemon.ends(SOON)?;
+    assert_eq!(status.code(), Some(1), "{printed:#?}");
+    assert!(!printed.iter().any(|line| line == "reloaded (SIGHUP)"), "{printed:#?}");
+    Ok(())
+}
+
+/// Waits until no signal waits to be taken by the process, and what it has taken has been passed on.
+fn heard(daemon: &Daemon) -> Result<()> {
+    let status = format!("/proc/{}/status", daemon.pid().as_raw_nonzero());
+    let until = Instant::now() + PATIENCE;
+    let waits = |status: &str| {
+        status.lines().any(|line| line.starts_with("ShdPnd:") && !line.ends_with(&"0".repeat(16)))
+    };
+    while waits(&fs::read_to_string(&status)?) {
+        ensure!(Instant::now() < until, "a signal is not taken");
+    }
+    // The thread that answers is the one that passes signals on, or comes after it.
+    ensure!(daemon.get("/livez")?.status == 200);
+    Ok(())
+}
+
+/// However often a reload is asked for while another one goes on, there is one more.
+#[test]
+fn words_to_reload_that_come_during_a_reload_are_one() -> Result<()> {
+    let mut daemon = Daemon::start("")?;
+    let pipe = slow(daemon.home(), "slow")?;
+    daemon.signal(Signal::HUP)?;
+    daemon.says("reloading (SIGHUP)")?;
+    let read = read_from(&pipe)?;
+    for _ in 0..3 {
+        daemon.signal(Signal::HUP)?;
+        heard(&daemon)?;
+    }
+    drop(read);
+    for line in ["reloaded (SIGHUP)", "reloading (SIGHUP)", "reloaded (SIGHUP)"] {
+        daemon.says(line)?;
+    }
+    daemon.signal(Signal::TERM)?;
+    let (status, printed) = daemon.ends(SOON)?;
+    assert_eq!(status.code(), Some(0), "{printed:#?}");
+    let reloads = printed.iter().filter(|line| line.as_str() == "reloading (SIGHUP)").count();
+    assert_eq!(reloads, 2, "{printed:#?}");
+    Ok(())
+}
+
+/// The report that a daemon has left behind.
+fn report(folder: &Path) -> Result<Value> {
+    Ok(serde_json::from_slice(&fs::read(folder.join("profiles/shutdown.json"))?)?)
+}
+
+/// Rule D6: a daemon whose end hangs is ended by its watchdog, with what was alive. Its standard output takes nothing more.
+#[test]
+fn a_daemon_whose_end_hangs_is_ended_by_its_watchdog() -> Result<()> {
+    let folder = home("drain = \"1ms\"\nsettle = \"1ms\"")?;
+    let (mut read, write) = std::io::pipe()?;
+    let mut serve = command(folder.path(), &["serve", "--config", "checkrein.toml"]);
+    let mut child =
+        serve.stdout(OwnedFd::from(write.try_clone()?)).stderr(Stdio::piped()).spawn()?;
+    drop(serve);
+    let mut printed = Vec::new();
+    while !printed.ends_with(b"ready\n") {
+        let mut byte = [0];
+        ensure!(read.read(&mut byte)? == 1, "{}", String::from_utf8_lossy(&printed));
+        printed.extend(byte);
+    }
+    // Opened anew, so that only this end does not wait.
+    let again = format!("/proc/self/fd/{}", write.as_raw_fd());
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let mut filling = File::options().write(true).custom_flags(flags).open(again)?;
+    while filling.write(&[b'x'; 4096]).is_ok() {}
+    let mut stderr = child.stderr.take().context("a pipe")?;
+    kill_process(Pid::from_child(&child), Signal::TERM)?;
+    // It ends with the process, which is killed should it not have ended by itself.
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut said = String::new();
+        stderr.read_to_string(&mut said).ok();
+        tell.send(said).ok();
+    });
+    let said = told.recv_timeout(2 * PATIENCE);
+    child.kill().ok();
+    let (status, said) = (child.wait()?, said?);
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("the shutdown has not ended after"), "{said}");
+    assert!(said.contains("no work"), "{said}");
+    Ok(())
+}
+
 /// Rule D2: new work is refused before the first wait, and the drain ends when the count is zero.
 #[test]
 fn a_drain_refuses_what_is_new_and_lets_finish_what_is_there() -> Result<()> {
@@ -88,6 +246,50 @@ fn a_second_signal_does_not_wait_for_the_drain() -> Result<()> {
     daemon.signal(Signal::INT)?;
     let (status, printed) = daemon.ends(SOON)?;
     assert_eq!(status.code(), Some(1), "{printed:#?}");
+    Ok(())
+}
+
+/// Rule D5: a second SIGTERM joins the shutdown, and cuts nothing short.
+#[test]
+fn a_second_sigterm_changes_nothing() -> Result<()> {
+    let mut daemon = Daemon::start("drain = \"10m\"")?;
+    let session = daemon.session()?;
+    daemon.until_ready(&session, "try sleep 100000\nsay finished")?;
+    daemon.signal(Signal::TERM)?;
+    daemon.says("shutting down: the host was asked to end (SIGTERM)")?;
+    daemon.signal(Signal::TERM)?;
+    daemon.says("asked again: the host was asked to end (SIGTERM)")?;
+    let soft = json!({ "scope": "turn", "kind": "soft", "message": "please" });
+    assert_eq!(daemon.post(&format!("{session}/stop"), &soft)?.body["turn"], 1);
+    let (status, printed) = daemon.ends(SOON)?;
+    assert_eq!(status.code(), Some(0), "{printed:#?}");
+    Ok(())
+}
+
+/// Rules D5 and D7: a second request through the API joins the first, and sends it to the hard stop where it says so. The report
+/// that is kept has the words of the first, and what was cut.
+#[test]
+fn a_second_request_of_the_api_joins_the_first() -> Result<()> {
+    let folder = Arc::new(home("drain = \"10m\"")?);
+    let mut daemon = Daemon::on(Arc::clone(&folder))?;
+    let session = daemon.session()?;
+    let turn = daemon.until_ready(&session, "sleep 100000")?;
+    let ask = |daemon: &Daemon, body: Value| -> Result<()> {
+        let answer = daemon.post("/v1/shutdown", &body)?;
+        ensure!(answer.status == 202 && answer.body["executions"] == 1, "{answer:?}");
+        Ok(())
+    };
+    ask(&daemon, json!({ "reason": "an upgrade" }))?;
+    daemon.says("shutting down: an upgrade")?;
+    ask(&daemon, json!({ "reason": "still the upgrade" }))?;
+    daemon.says("asked again: still the upgrade")?;
+    ask(&daemon, json!({ "reason": "at last", "at-once": true }))?;
+    let (status, printed) = daemon.ends(SOON)?;
+    assert_eq!(status.code(), Some(1), "{printed:#?}");
+    let report = report(folder.path())?;
+    assert_eq!((&report["reason"], &report["clean"]), (&json!("an upgrade"), &json!("not-clean")));
+    assert_eq!(report["cut"].as_array().map(Vec::len), Some(1), "{report:#}");
+    assert_eq!(report["cut"][0]["id"], turn["work"], "{report:#}");
     Ok(())
 }
 

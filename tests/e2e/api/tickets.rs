@@ -121,7 +121,8 @@ impl Desk {
             ..Bounds::default()
         };
         let settings = ServiceSettings { profiles: directory, retire: Duration::ZERO, bounds };
-        let service = Service::start(host.host(), settings).await?;
+        let service = Service::new(host.host(), settings);
+        service.start().await?;
         let router = router(app(&service), Arc::new(LocalUser));
         Ok(Desk { service, router, host })
     }

@@ -18,7 +18,9 @@ async fn service(host: &TestHost) -> Result<Service> {
         retire: Duration::ZERO,
         bounds: Bounds::default(),
     };
-    Ok(within("the service", Service::start(host.host(), settings)).await??)
+    let service = Service::new(host.host(), settings);
+    within("the service", service.start()).await??;
+    Ok(service)
 }
 
 /// Rules P4 and W4: what is in its profiles is stopped, and the same process can serve the homes again when that has ended, though

@@ -79,7 +79,8 @@ impl Bed {
         let long = Duration::from_secs(30);
         let bounds = Bounds { stop_listeners: long, flush: long, ..bounds(drain, settle) };
         let settings = ServiceSettings { profiles, retire: Duration::ZERO, bounds };
-        let service = within("the service", Service::start(host.host(), settings)).await??;
+        let service = Service::new(host.host(), settings);
+        within("the service", service.start()).await??;
         let authority = service.profiles().get("main");
         let authority =
             authority.ok_or_else(|| anyhow::anyhow!("{:?}", service.profiles().parked()))?;

@@ -3,7 +3,8 @@
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, PoisonError};
+use std::io;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -12,6 +13,7 @@ use tokio::time::Instant;
 
 use super::report::{Clean, Ended, Piece, Report, StepReport};
 use super::steps::{Bounds, Settled, Step, StepError, Steps};
+use super::watchdog::{Trigger, Watchdog};
 use crate::work::running::apart;
 use crate::work::{Stop, Tree, Work, spawn_charged};
 
@@ -24,8 +26,11 @@ pub struct Shutdown {
 struct Shared {
     control: Handle,
     tree: Tree,
+    bounds: Bounds,
     /// Taken by the first request. The lock protects nothing else, and nothing is done under it.
     waiting: std::sync::Mutex<Option<Waiting>>,
+    /// Set once, by the first request.
+    begun: watch::Sender<bool>,
     /// Set once, when somebody asks for the hard stop at once.
     at_once: watch::Sender<bool>,
     /// The report, when there is one; closed without one when the task was lost.
@@ -34,9 +39,9 @@ struct Shared {
 
 struct Waiting {
     root: Work,
-    bounds: Bounds,
     steps: Steps,
     report: watch::Sender<Option<Arc<Report>>>,
+    watchdogs: Vec<Trigger>,
 }
 
 /// A request to shut down.
@@ -82,9 +87,40 @@ impl Shutdown {
     pub fn new(control: Handle, root: Work, bounds: Bounds, steps: Steps) -> Shutdown {
         let (report, reported) = watch::channel(None);
         let tree = root.tree();
-        let waiting = std::sync::Mutex::new(Some(Waiting { root, bounds, steps, report }));
-        let at_once = watch::Sender::new(false);
-        Shutdown { shared: Arc::new(Shared { control, tree, waiting, at_once, reported }) }
+        let waiting = Waiting { root, steps, report, watchdogs: Vec::new() };
+        let shared = Shared {
+            control,
+            tree,
+            bounds,
+            waiting: std::sync::Mutex::new(Some(waiting)),
+            begun: watch::Sender::new(false),
+            at_once: watch::Sender::new(false),
+            reported,
+        };
+        Shutdown { shared: Arc::new(shared) }
+    }
+
+    /// Has a watchdog end the process should the shutdown hang, or what comes after it (D6). It is there from now on, and
+    /// watches from the first request on, for as long as all steps may take and `slack` beyond. `say` and `end` are those of
+    /// [`Watchdog::arm`]. Dropping it disarms it.
+    ///
+    /// # Errors
+    ///
+    /// When the operating system does not give the two threads that this takes.
+    pub fn watched(
+        &self,
+        slack: Duration,
+        say: impl FnOnce(&str) + Send + 'static,
+        end: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Watchdog> {
+        let bound = self.shared.bounds.total().saturating_add(slack);
+        let watchdog = Watchdog::ready(self.shared.tree.clone(), bound, say, end)?;
+        let trigger = watchdog.trigger();
+        match self.shared.waiting().as_mut() {
+            Some(waiting) => waiting.watchdogs.push(trigger),
+            None => trigger.pull(),
+        }
+        Ok(watchdog)
     }
 
     /// Asks for the shutdown. When this returns, new work is refused. Waits for nothing; the shutdown goes on whether
@@ -93,10 +129,13 @@ impl Shutdown {
         if request.urgency == Urgency::AtOnce {
             self.shared.at_once.send_replace(true);
         }
-        let waiting = self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Waiting { root, bounds, steps, report }) = waiting else {
+        let waiting = self.shared.waiting().take();
+        let Some(Waiting { root, steps, report, watchdogs }) = waiting else {
             return Requested::Joined;
         };
+        // Before anything that could hang.
+        watchdogs.into_iter().for_each(Trigger::pull);
+        self.shared.begun.send_replace(true);
         root.close(Arc::clone(&request.reason));
         tracing::info!(issuer = %request.issuer, reason = %request.reason, "shutting down");
         let held = root.share();
@@ -104,7 +143,7 @@ impl Shutdown {
             control: self.shared.control.clone(),
             tree: self.shared.tree.clone(),
             root,
-            bounds,
+            bounds: self.shared.bounds,
             stop: Stop::hard(Arc::clone(&request.issuer), Arc::clone(&request.reason)),
             at_once: self.shared.at_once.subscribe(),
             began: Instant::now(),
@@ -132,9 +171,26 @@ impl Shutdown {
         report.clone()
     }
 
+    /// Waits until somebody asks for it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn begun(&self) {
+        let mut begun = self.shared.begun.subscribe();
+        // The sender is here.
+        drop(begun.wait_for(|begun| *begun).await);
+    }
+
     /// Whether anybody has asked for it.
     pub fn has_begun(&self) -> bool {
-        self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+        self.shared.waiting().is_none()
+    }
+}
+
+impl Shared {
+    fn waiting(&self) -> MutexGuard<'_, Option<Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

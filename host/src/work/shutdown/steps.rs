@@ -223,6 +223,28 @@ impl Steps {
         self
     }
 
+    /// Does something else with the report, beside what is given for that. Each is done whatever becomes of the other.
+    pub(crate) fn also_report<F>(
+        mut self,
+        also: impl FnOnce(Arc<Report>) -> F + Send + 'static,
+    ) -> Steps
+    where
+        F: Future<Output = Result<(), StepError>> + Send + 'static,
+    {
+        let given = self.report.take();
+        self.report(move |report| async move {
+            let also = also(Arc::clone(&report));
+            let given = async {
+                match given {
+                    Some(given) => given(report).await,
+                    None => Ok(()),
+                }
+            };
+            let (also, given) = tokio::join!(also, given);
+            also.and(given)
+        })
+    }
+
     /// How the exit state is written. The report that it gets has every step but this one.
     pub fn exit<F>(mut self, step: impl FnOnce(Arc<Report>) -> F + Send + 'static) -> Steps
     where

@@ -15,12 +15,30 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Ends the process when it has not ended by itself in time, and says what was still alive (D6). It needs no async
 /// runtime. Dropping it disarms it.
 ///
-/// Arm it when the shutdown begins, with a little more time than [`Bounds::total`](super::Bounds::total), and keep it
-/// until the end of `main`: what comes after the last step, such as taking the runtime down, can hang as well.
+/// [`Shutdown::watched`](super::Shutdown::watched) has one that is armed by the first request. Keep it until the end of
+/// `main`: what comes after the last step, such as taking the runtime down, can hang as well.
 #[must_use = "dropping it disarms it"]
 pub struct Watchdog {
-    /// Never sent to. Its drop is what disarms.
-    _armed: mpsc::Sender<()>,
+    tell: mpsc::Sender<Word>,
+}
+
+/// What the thread that watches hears.
+enum Word {
+    /// It counts from now on.
+    Arm,
+    Disarm,
+}
+
+/// Arms a watchdog, once.
+pub(super) struct Trigger {
+    tell: mpsc::Sender<Word>,
+}
+
+impl Trigger {
+    pub(super) fn pull(self) {
+        // One that was dropped hears nothing.
+        self.tell.send(Word::Arm).ok();
+    }
 }
 
 impl Watchdog {
@@ -36,7 +54,19 @@ impl Watchdog {
         say: impl FnOnce(&str) + Send + 'static,
         end: impl FnOnce() + Send + 'static,
     ) -> io::Result<Watchdog> {
-        let (armed, disarmed) = mpsc::channel::<()>();
+        let watchdog = Watchdog::ready(tree, bound, say, end)?;
+        watchdog.trigger().pull();
+        Ok(watchdog)
+    }
+
+    /// The same, which watches once its trigger is pulled.
+    pub(super) fn ready(
+        tree: Tree,
+        bound: Duration,
+        say: impl FnOnce(&str) + Send + 'static,
+        end: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Watchdog> {
+        let (tell, told) = mpsc::channel::<Word>();
         let (ask, asked) = mpsc::channel::<()>();
         let (said, has_said) = mpsc::channel::<()>();
         // Both threads are there before they are needed: later there may be none to be had.
@@ -48,15 +78,27 @@ impl Watchdog {
             }
         })?;
         thread("shutdown-watchdog", move || {
-            if disarmed.recv_timeout(bound) != Err(RecvTimeoutError::Timeout) {
-                return;
+            let Ok(Word::Arm) = told.recv() else { return };
+            if told.recv_timeout(bound).is_err_and(|none| none == RecvTimeoutError::Timeout) {
+                // A witness that is gone or mute changes nothing.
+                ask.send(()).ok();
+                has_said.recv_timeout(LAST_WORDS).ok();
+                end();
             }
-            // A witness that is gone or mute changes nothing.
-            ask.send(()).ok();
-            has_said.recv_timeout(LAST_WORDS).ok();
-            end();
         })?;
-        Ok(Watchdog { _armed: armed })
+        Ok(Watchdog { tell })
+    }
+
+    /// What arms it. To be asked for once.
+    pub(super) fn trigger(&self) -> Trigger {
+        Trigger { tell: self.tell.clone() }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        // One that has done what it is for hears nothing.
+        self.tell.send(Word::Disarm).ok();
     }
 }
 
