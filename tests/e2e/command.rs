@@ -256,7 +256,8 @@ fn a_manifest_that_is_wrong_is_refused_with_the_place() -> Result {
     let manifest =
         Plugin::agent("agent", Vec::new()).manifest().replace("[limits]", "[limits]\nfuel = -1");
     let desk = Desk::new()?.file("agent/plugin.toml", manifest)?;
-    desk.run(&["run", "./agent"])?.is(2, &["agent/plugin.toml:13:8: -1 is below zero"]);
+    desk.run(&["run", "./agent"])?
+        .is(2, &["agent/plugin.toml:13:8: `limits.fuel`: -1 is below zero"]);
     let checked = desk.run(&["plugin", "check", "./agent"])?;
     checked.is(3, &[]);
     assert!(

@@ -33,7 +33,7 @@ const TABLES: &[(&str, &str, &str)] = &[
 const HEAD: &str = "# Configuration
 
 Every key of the configuration, as the program reads it: the file after `--config`, and the `profile.toml` of a profile.
-A key that nobody reads is an error, and so is a value that nothing enforces; the error names file, line and column.
+A key that nobody reads is an error, and so is a value that nothing enforces; the error names file, line, column and key.
 Paths are relative to the folder of the file. What is left out has the usual value.
 
 `cache-directory`, `[sandbox]`, `[compile]`, `[workers]`, `[delegation]` and `[serve]` count for a whole host: they stand in

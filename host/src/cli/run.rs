@@ -91,7 +91,7 @@ impl Run {
         // A live line below JSON on the same terminal would be in its way.
         let alone = form == Form::Lines || !io::stdout().is_terminal();
         let screen = if alone { Screen::live() } else { Screen::plain() };
-        let export = Export::new(&configuration.telemetry)?;
+        let export = Export::new(&configuration)?;
         log.start_with(screen.clone(), &export)?;
 
         let mut builder = self.options.builder(configuration.clone())?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use checkrein::plugin::{Configuration, Count, ServeTable};
+use checkrein::plugin::{Configuration, Count, Place, ServeTable};
 use checkrein::server::{
     App, Closing, Gate, Listener, ListenerLimits, LocalUser, RateTable, RatedUser, Reconciled,
     TokenGate, router,
@@ -51,7 +51,7 @@ impl Serve {
     /// Serves until it is asked to end.
     pub(super) fn execute(self, log: Log) -> Result<Code, Problem> {
         let configuration = self.options.configuration()?;
-        let export = Export::new(&configuration.telemetry)?;
+        let export = Export::new(&configuration)?;
         log.start_with(Screen::plain(), &export)?;
         let table = configuration.serve.clone();
         let profiles = self.directory(&configuration)?;
@@ -59,7 +59,11 @@ impl Serve {
             Some(socket) => socket,
             None => setup::usual_socket()?,
         };
-        let tcp = self.tcp.or(table.tcp);
+        let tcp = match self.tcp {
+            Some(address) => Some((address, None)),
+            None => table.tcp.map(|address| (address, configuration.place(&["serve", "tcp"]))),
+        };
+        let tokens = configuration.place(&["serve", "tokens"]);
         let builder = self.options.builder(configuration)?;
         let done = setup::block_on(async {
             let mut builder = builder.guard("the profiles", &profiles).guard("the socket", &socket);
@@ -67,7 +71,7 @@ impl Serve {
                 builder = builder.guard("the tokens", tokens);
             }
             let host = builder.build()?;
-            serve(&host, profiles, &socket, tcp, &table).await
+            serve(&host, profiles, &socket, tcp, (&table, tokens)).await
         });
         export.finish();
         done
@@ -81,15 +85,20 @@ impl Serve {
                 "write `profiles = \"DIR\"` into [serve] of the configuration, or give --profiles DIR",
             ));
         };
+        let place = match self.profiles {
+            Some(_) => None,
+            None => configuration.place(&["serve", "profiles"]),
+        };
+        let shown = directory.display();
         match std::fs::metadata(&directory) {
             Ok(found) if found.is_dir() => Ok(directory),
             Ok(_) => {
-                Err(Problem::new(Code::Usage, format!("{} is no directory", directory.display())))
+                let words = at(place.as_ref(), &format!("{shown} is no directory"));
+                Err(Problem::new(Code::Usage, words))
             }
             Err(error) => {
-                let attempt =
-                    format!("could not look into the profiles in {}", directory.display());
-                Err(Problem::because(Code::Usage, attempt, error))
+                let attempt = format!("could not look into the profiles in {shown}");
+                Err(Problem::because(Code::Usage, at(place.as_ref(), &attempt), error))
             }
         }
     }
@@ -99,16 +108,19 @@ async fn serve(
     host: &Host,
     profiles: PathBuf,
     socket: &Path,
-    tcp: Option<SocketAddr>,
-    table: &ServeTable,
+    tcp: Option<(SocketAddr, Option<Place>)>,
+    (table, tokens): (&ServeTable, Option<Place>),
 ) -> Result<Code, Problem> {
     let local: Arc<dyn Gate> = Arc::new(LocalUser);
-    let gate = gate(table)?;
+    let gate = gate(table, tokens.as_ref())?;
     let refused = |error| Problem::because(Code::Refused, "could not begin to serve", error);
     setup::folder_of(socket)?;
     let mut listeners = vec![(Listener::unix(socket).map_err(refused)?, local)];
-    if let Some(address) = tcp {
-        let listener = Listener::tcp(address, &*gate).await.map_err(refused)?;
+    if let Some((address, place)) = tcp {
+        let listener = Listener::tcp(address, &*gate).await.map_err(|error| {
+            let attempt = at(place.as_ref(), "could not begin to serve");
+            Problem::because(Code::Refused, attempt, error)
+        })?;
         listeners.push((listener, gate));
     }
     let ending = Ending::listen()?;
@@ -131,7 +143,8 @@ async fn serve(
     }
     let app = app.build();
     let limits = limits(table);
-    let serving = async {
+    // Not on the stack of whoever waits for the whole daemon.
+    let serving = Box::pin(async {
         match service.start().await {
             Ok(done) => {
                 told(&done.into())?;
@@ -149,20 +162,25 @@ async fn serve(
             listener.serve(&app, router, &limits, CONNECTIONS)
         });
         Ok(futures::future::join_all(serving).await.into_iter().sum())
-    };
+    });
     ending.run(&service, &closing, serving).await
 }
 
 /// Who is let in through an address: whoever has a token, where tokens are kept. Through the Unix socket, whose file says who
 /// may connect, nobody needs one.
-fn gate(table: &ServeTable) -> Result<Arc<dyn Gate>, Problem> {
+fn gate(table: &ServeTable, place: Option<&Place>) -> Result<Arc<dyn Gate>, Problem> {
     let rates = rates(table);
     let Some(path) = &table.tokens else { return Ok(Arc::new(RatedUser::new(&rates))) };
     let gate = TokenGate::open(path, &rates).map_err(|error| {
         let attempt = format!("could not use the tokens in {}", path.display());
-        Problem::because(Code::Usage, attempt, error)
+        Problem::because(Code::Usage, at(place, &attempt), error)
     })?;
     Ok(Arc::new(gate))
+}
+
+/// Words about a key, with its place where it stands in a file.
+fn at(place: Option<&Place>, words: &str) -> String {
+    place.map_or_else(|| words.to_owned(), |place| format!("{place}: {words}"))
 }
 
 /// How often may be asked.

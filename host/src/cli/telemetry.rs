@@ -1,6 +1,6 @@
 //! Spans on their way to a collector, over OTLP/HTTP, in a program with the feature `otel`. Without it there are none.
 
-use checkrein::plugin::TelemetryTable;
+use checkrein::plugin::Configuration;
 use tracing_subscriber::{Layer, Registry};
 
 use super::code::Code;
@@ -23,12 +23,13 @@ impl Export {
     }
 
     /// Refuses an endpoint: nothing could be sent there.
-    pub(super) fn new(table: &TelemetryTable) -> Result<Export, Problem> {
-        match &table.otlp_endpoint {
+    pub(super) fn new(configuration: &Configuration) -> Result<Export, Problem> {
+        match &configuration.telemetry.otlp_endpoint {
             None => Ok(Export::nothing()),
             Some(_) => {
-                let words = "the configuration names an `otlp-endpoint` in [telemetry], and this program cannot send spans";
-                Err(Problem::new(Code::Usage, words)
+                let key = ["telemetry", "otlp-endpoint"];
+                let refused = configuration.refuse(&key, &"this program cannot send spans");
+                Err(Problem::because(Code::Usage, "could not use the configuration", refused)
                     .advise("build it with the feature `otel`, or take that line out"))
             }
         }
@@ -66,8 +67,10 @@ mod sending {
 
         /// Sends to where the configuration says. To be called outside a runtime, because the client has one of its own: what
         /// is left is sent when that of the host has ended.
-        pub(in crate::cli) fn new(table: &TelemetryTable) -> Result<Export, Problem> {
-            let Some(endpoint) = &table.otlp_endpoint else { return Ok(Export::nothing()) };
+        pub(in crate::cli) fn new(configuration: &Configuration) -> Result<Export, Problem> {
+            let Some(endpoint) = &configuration.telemetry.otlp_endpoint else {
+                return Ok(Export::nothing());
+            };
             let refused = |error: anyhow::Error| {
                 let attempt = format!("could not set up the export of spans to {endpoint}");
                 Problem::because(Code::Refused, attempt, error)

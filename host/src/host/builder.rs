@@ -334,10 +334,12 @@ fn workers(
     environment: &Environment,
 ) -> Result<Option<WorkerSettings>, Error> {
     let Some((program, arguments)) = named else {
-        if configuration.needs_workers() {
-            let words = "the configuration says `isolation = \"process\"`, and this host has no program to run guests in: \
+        if let Some(key) = configuration.key_of_workers() {
+            let words = "this host has no program to run guests in: \
                          name one with `HostBuilder::workers`, or take that line out";
-            return Err(Error::new(ErrorKind::Configuration, words));
+            let attempt = "the configuration says `isolation = \"process\"`";
+            let refused = configuration.refuse(&key, &words);
+            return Err(Error::because(ErrorKind::Configuration, attempt, refused));
         }
         return Ok(None);
     };

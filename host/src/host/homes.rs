@@ -12,7 +12,7 @@ use super::host::Host;
 use super::profile::{Profile, ProfileSettings};
 use super::schedules::SCHEDULES;
 use crate::error::{Error, ErrorKind};
-use crate::plugin::Configuration;
+use crate::plugin::{Configuration, ConfigurationError};
 use crate::profile::{Held, NotClosed, NotOpened, Opens, Profiles, Wanted};
 use crate::store::{Retention, Sqlite, Store, StoreError};
 use crate::work::{Drained, Work, blocking};
@@ -126,16 +126,13 @@ impl Homes {
     async fn read(&self, wanted: &Wanted, work: &Work) -> Result<Configuration, NotOpened> {
         let file = wanted.configuration.clone();
         let read = self.apart(work, "a configuration is read", move || Configuration::load(&file));
-        let read = read.await?.map_err(|error| wrong(&wanted.configuration, &error.to_string()))?;
+        let read = read.await?.map_err(|error| wrong(&wanted.configuration, &error))?;
         match read.host_wide() {
             None => Ok(read),
-            Some(key) => Err(NotOpened::Configuration {
-                file: wanted.configuration.clone(),
-                line: None,
-                key: Some(key.to_owned()),
-                words: "this is set for the whole host, in the configuration of the host"
-                    .to_owned(),
-            }),
+            Some(key) => {
+                let words = "this is set for the whole host, in the configuration of the host";
+                Err(wrong(&wanted.configuration, &read.refuse(&[key], &words)))
+            }
         }
     }
 
@@ -183,28 +180,30 @@ impl Held for Served {
     }
 }
 
-/// A configuration that is wrong. Its errors begin with their place, `file:line:column`, where they have one.
-fn wrong(file: &Path, words: &str) -> NotOpened {
-    let place = || {
-        let rest = words.strip_prefix(&format!("{}:", file.display()))?;
-        let (line, rest) = rest.split_once(':')?;
-        let (_column, rest) = rest.split_once(": ")?;
-        Some((line.parse().ok()?, rest))
-    };
-    let (line, words) = place().map_or((None, words), |(line, rest)| (Some(line), rest));
-    let file = file.to_owned();
-    NotOpened::Configuration { file, line, key: None, words: words.to_owned() }
+/// A configuration that is wrong.
+fn wrong(file: &Path, error: &ConfigurationError) -> NotOpened {
+    let place = error.place();
+    NotOpened::Configuration {
+        file: file.to_owned(),
+        line: place.map(|place| place.line),
+        key: place.and_then(|place| place.key.clone()),
+        words: error.words(),
+    }
 }
 
 fn not_opened(file: &Path, error: &Error) -> NotOpened {
     let mut words = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(next) = cause {
+        // It says more than what was attempted with it.
+        if let Some(error) = next.downcast_ref::<ConfigurationError>() {
+            return wrong(file, error);
+        }
         words = format!("{words}: {next}");
         cause = next.source();
     }
     if error.kind() == ErrorKind::Configuration {
-        return wrong(file, &words);
+        return NotOpened::Configuration { file: file.to_owned(), line: None, key: None, words };
     }
     NotOpened::Unusable { words }
 }

@@ -175,9 +175,12 @@ impl Host {
     }
 
     fn setting_of(&self, home: &Path, configuration: Configuration) -> Result<Setting, Error> {
-        if configuration.needs_workers() && !self.inner.sandbox.has_workers() {
-            let words = "the configuration says `isolation = \"process\"`, and this host has no program to run guests in";
-            return Err(Error::new(ErrorKind::Configuration, words));
+        if let Some(key) = configuration.key_of_workers()
+            && !self.inner.sandbox.has_workers()
+        {
+            let attempt = "the configuration cannot be used";
+            let refused = configuration.refuse(&key, &"this host has no program to run guests in");
+            return Err(Error::because(ErrorKind::Configuration, attempt, refused));
         }
         let mut given = Given { configuration, ..self.inner.pattern.clone() };
         given.guarded.push(("the home of a profile".to_owned(), home.to_owned()));

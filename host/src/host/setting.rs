@@ -90,12 +90,12 @@ impl fmt::Debug for Setting {
 /// Refuses a ceiling above what the engine can give to any run: it would be a limit that nothing enforces.
 fn check_ceilings(configuration: &Configuration, catalogue: &Catalogue) -> Result<(), Error> {
     for plugin in catalogue.plugins() {
-        check_caps(&configuration.ceiling(plugin.name())).map_err(|error| {
-            let attempt = format!(
-                "the limits that the configuration sets for `{}` cannot be enforced",
-                plugin.name()
-            );
-            Error::because(ErrorKind::Configuration, attempt, error)
+        let name = plugin.name();
+        check_caps(&configuration.ceiling(name)).map_err(|error| {
+            let attempt =
+                format!("the limits that the configuration sets for `{name}` cannot be enforced");
+            let key = configuration.key_of_ceiling(name, error.limit);
+            Error::because(ErrorKind::Configuration, attempt, configuration.refuse(&key, &error))
         })?;
     }
     Ok(())

@@ -20,7 +20,7 @@ use super::schedules::ScheduleTable;
 use super::secrets::SecretSource;
 use super::settings::Settings;
 use super::text::{Place, nearest, printable};
-use crate::sandbox::{Access, Isolation, Limits};
+use crate::sandbox::{Access, Isolation, LimitKind, Limits};
 
 /// The most bytes of a configuration file.
 const MOST: u64 = 1 << 20;
@@ -390,8 +390,19 @@ impl Configuration {
     /// The place of the first thing in it that makes sense for a profile and not for a host; none when there is no such thing.
     pub fn profile_only(&self) -> Option<Place> {
         let name = self.schedules.keys().next()?;
+        self.place(&["schedules", name.as_str()])
+    }
+
+    /// Where that key stands, the names of its tables first; none when it stands nowhere, as in a configuration that was made
+    /// and not read.
+    pub fn place(&self, key: &[&str]) -> Option<Place> {
         let Source { text, file, .. } = &self.source;
-        Some(document::locate(text, file, &["schedules", name.as_str()]))
+        document::stands(text, key).then(|| document::locate(text, file, key))
+    }
+
+    /// The error for a key whose value makes sense and cannot be done. It names the place where the key stands somewhere.
+    pub fn refuse(&self, key: &[&str], reason: &dyn fmt::Display) -> ConfigurationError {
+        ConfigurationError::Refused(Refusal { place: self.place(key), reason: reason.to_string() })
     }
 
     /// The names of the models.
@@ -432,8 +443,26 @@ impl Configuration {
 
     /// Whether some plugin shall run in processes of its own.
     pub fn needs_workers(&self) -> bool {
-        let own = self.plugins.values().map(|plugin| plugin.isolation);
-        own.chain([self.isolation]).any(|isolation| isolation == Some(Isolation::Process))
+        self.key_of_workers().is_some()
+    }
+
+    /// The key by which some plugin shall run in processes of its own.
+    pub fn key_of_workers(&self) -> Option<Vec<&str>> {
+        let is_process = |isolation: Option<Isolation>| isolation == Some(Isolation::Process);
+        if is_process(self.isolation) {
+            return Some(vec!["isolation"]);
+        }
+        let plugin = self.plugins.iter().find(|(_, plugin)| is_process(plugin.isolation));
+        plugin.map(|(name, _)| vec!["plugins", name.as_str(), "isolation"])
+    }
+
+    /// The key that sets a ceiling of a plugin: its own, or that for all.
+    pub fn key_of_ceiling<'a>(&self, plugin: &'a Name, limit: LimitKind) -> Vec<&'a str> {
+        let own = self.plugins.get(plugin).is_some_and(|own| own.limits.kinds().contains(&limit));
+        match own {
+            true => vec!["plugins", plugin.as_str(), "limits", limit.as_str()],
+            false => vec!["limits", limit.as_str()],
+        }
     }
 
     fn check(&self) -> Result<(), ConfigurationError> {
@@ -649,7 +678,7 @@ pub enum ConfigurationError {
     },
     /// The input of a scheduled run is not JSON: mend it.
     #[error(
-        "{place}: `input` is not JSON: {reason}; write JSON in a text, such as '{{\"days\": 7}}', or leave it out"
+        "{place}: this is not JSON: {reason}; write JSON in a text, such as '{{\"days\": 7}}', or leave it out"
     )]
     Input {
         /// Where.
@@ -657,4 +686,48 @@ pub enum ConfigurationError {
         /// What is wrong with it.
         reason: String,
     },
+    /// It asks for what makes sense and cannot be done, here or by this host: change it.
+    #[error(transparent)]
+    Refused(Refusal),
+}
+
+/// What cannot be done, and where it is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    place: Option<Place>,
+    reason: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Some(place) => write!(f, "{place}: {}", self.reason),
+            None => f.write_str(&self.reason),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl ConfigurationError {
+    /// Where it is, if it is at any place of the file.
+    pub fn place(&self) -> Option<&Place> {
+        match self {
+            ConfigurationError::Document(error) => Some(error.place()),
+            ConfigurationError::File(_) => None,
+            ConfigurationError::UnknownModel { place, .. }
+            | ConfigurationError::Repeated { place, .. }
+            | ConfigurationError::Input { place, .. } => Some(place),
+            ConfigurationError::Refused(refusal) => refusal.place.as_ref(),
+        }
+    }
+
+    /// What is wrong, without the place.
+    pub fn words(&self) -> String {
+        let whole = self.to_string();
+        let Some(place) = self.place() else { return whole };
+        let rest = whole.strip_prefix(&place.to_string());
+        let rest = rest.or_else(|| whole.strip_prefix(&place.position()));
+        rest.and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&whole).to_owned()
+    }
 }

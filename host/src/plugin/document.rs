@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -66,7 +67,89 @@ pub(super) fn locate(text: &str, file: &Path, path: &[&str]) -> Place {
             array = value.and_then(|value| value.get_ref().as_array());
         }
     }
-    Place::of(file, text, offset)
+    let steps = path.iter().map(|step| step.parse().map_or_else(|_| Step::key(step), Step::Index));
+    Place::of(file, text, offset).with_key(joined(&steps.collect::<Vec<_>>()))
+}
+
+/// Whether a document has that key.
+pub(super) fn stands(text: &str, key: &[&str]) -> bool {
+    let Ok(document) = DeTable::parse(text) else { return false };
+    let (mut table, mut found) = (Some(document.get_ref()), false);
+    for step in key {
+        let value = table.and_then(|table| table.get(*step));
+        found = value.is_some();
+        table = value.and_then(|value| value.get_ref().as_table());
+    }
+    found
+}
+
+/// One step of the way to a value.
+#[derive(Debug, Clone)]
+enum Step {
+    /// A key, as it can be written.
+    Key(String),
+    /// A place in an array, from 0.
+    Index(usize),
+}
+
+impl Step {
+    fn key(name: &str) -> Step {
+        let bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        let is_bare = !name.is_empty() && name.chars().all(bare);
+        let name = printable(name);
+        Step::Key(if is_bare { name } else { format!("\"{name}\"") })
+    }
+}
+
+/// The way as people write it; none for the document itself.
+fn joined(steps: &[Step]) -> Option<String> {
+    let mut all = String::new();
+    for step in steps {
+        match step {
+            Step::Key(key) if all.is_empty() => all.push_str(key),
+            Step::Key(key) => all.extend([".", key]),
+            Step::Index(index) => all.push_str(&format!("[{index}]")),
+        }
+    }
+    Some(all).filter(|all| !all.is_empty())
+}
+
+/// The way to what stands exactly there: a key, or a value.
+fn way_to(text: &str, span: &Range<usize>) -> Vec<Step> {
+    let Ok(document) = DeTable::parse(text) else { return Vec::new() };
+    let mut way = Vec::new();
+    in_table(document.get_ref(), span, &mut way);
+    way
+}
+
+/// Whether it is in that table; then the way is longer.
+fn in_table(table: &DeTable<'_>, span: &Range<usize>, way: &mut Vec<Step>) -> bool {
+    table.iter().any(|(key, value)| {
+        way.push(Step::key(key.get_ref()));
+        let found = key.span() == *span || in_value(value, span, way);
+        if !found {
+            way.pop();
+        }
+        found
+    })
+}
+
+fn in_value(value: &Spanned<DeValue<'_>>, span: &Range<usize>, way: &mut Vec<Step>) -> bool {
+    if value.span() == *span {
+        return true;
+    }
+    if let Some(table) = value.get_ref().as_table() {
+        return in_table(table, span, way);
+    }
+    let Some(array) = value.get_ref().as_array() else { return false };
+    array.iter().enumerate().any(|(index, value)| {
+        way.push(Step::Index(index));
+        let found = in_value(value, span, way);
+        if !found {
+            way.pop();
+        }
+        found
+    })
 }
 
 fn parse<'t>(text: &'t str, file: &Path) -> Result<Spanned<DeTable<'t>>, DocumentError> {
@@ -83,7 +166,8 @@ fn place(text: &str, file: &Path, error: &toml::de::Error) -> Place {
 /// Turns what serde says into something that people can act on. serde reports an unknown key only as text, so
 /// the text is taken apart here; `unknown_keys_are_taken_apart` fails when its wording changes.
 fn explain(text: &str, file: &Path, error: &toml::de::Error) -> DocumentError {
-    let place = place(text, file, error);
+    let way = error.span().map_or_else(Vec::new, |span| way_to(text, &span));
+    let place = place(text, file, error).with_key(joined(&way));
     let message = error.message();
     if let Some((key, expected)) = unknown(message, "unknown field `") {
         let hint = hint(&key, &expected);
@@ -96,6 +180,8 @@ fn explain(text: &str, file: &Path, error: &toml::de::Error) -> DocumentError {
     if let Some(key) =
         message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'))
     {
+        let whole = way.into_iter().chain([Step::key(key)]).collect::<Vec<_>>();
+        let place = place.with_key(joined(&whole));
         return DocumentError::MissingKey { place, key: printable(key) };
     }
     DocumentError::Invalid { place, reason: printable(message) }
@@ -254,6 +340,18 @@ impl<T> Visitor<'_> for Scalar<T> {
     }
 }
 
+impl DocumentError {
+    /// Where.
+    pub fn place(&self) -> &Place {
+        match self {
+            DocumentError::Syntax { place, .. }
+            | DocumentError::UnknownKey { place, .. }
+            | DocumentError::MissingKey { place, .. }
+            | DocumentError::Invalid { place, .. } => place,
+        }
+    }
+}
+
 /// Why a document cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -267,7 +365,7 @@ pub enum DocumentError {
         reason: String,
     },
     /// Nobody reads that key: remove or rename it.
-    #[error("{place}: unknown key `{key}`{hint}")]
+    #[error("{}: unknown key `{key}`{hint}", .place.position())]
     UnknownKey {
         /// Where.
         place: Place,
@@ -277,9 +375,9 @@ pub enum DocumentError {
         hint: String,
     },
     /// A key that must be there is not: add it.
-    #[error("{place}: the key `{key}` is missing here; add it")]
+    #[error("{}: the key `{key}` is missing here; add it", .place.position())]
     MissingKey {
-        /// The table that lacks it.
+        /// The table that lacks it, with the whole key.
         place: Place,
         /// The key.
         key: String,

@@ -47,7 +47,8 @@ pub(crate) use catalogue::subfolders;
 pub use catalogue::{Broken, Catalogue, Hidden, NoPlugin};
 pub use configuration::{
     CompileTable, Configuration, ConfigurationError, DelegationTable, Granted, GrantedDirectory,
-    PluginTable, RatesTable, SandboxTable, ServeTable, StopTable, StoreTable, TelemetryTable,
+    PluginTable, RatesTable, Refusal, SandboxTable, ServeTable, StopTable, StoreTable,
+    TelemetryTable,
 };
 pub use directory_argument::{DirectoryArgument, DirectoryArgumentError};
 pub use document::DocumentError;

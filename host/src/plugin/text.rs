@@ -9,7 +9,7 @@ const SHOWN: usize = 160;
 /// Keys longer than this are not compared: nobody mistyped one of ours.
 const COMPARED: usize = 48;
 
-/// A position in a file, counted from 1.
+/// A position in a file, counted from 1, and what stands there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The file, as it was named.
@@ -18,6 +18,8 @@ pub struct Place {
     pub line: usize,
     /// The column, in characters.
     pub column: usize,
+    /// The key, with those of the tables that it is in: `plugins.http.limits.memory`. None for a place that belongs to no key.
+    pub key: Option<String>,
 }
 
 impl Place {
@@ -33,13 +35,28 @@ impl Place {
             file: file.to_owned(),
             line: before.matches('\n').count() + 1,
             column: before[start..].chars().count() + 1,
+            key: None,
         }
+    }
+
+    /// The same place, as that of a key.
+    pub(super) fn with_key(self, key: Option<String>) -> Place {
+        Place { key, ..self }
+    }
+
+    /// The position alone, for words that name the key themselves.
+    pub(super) fn position(&self) -> String {
+        format!("{}:{}:{}", shown(&self.file), self.line, self.column)
     }
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", shown(&self.file), self.line, self.column)
+        f.write_str(&self.position())?;
+        match &self.key {
+            Some(key) => write!(f, ": `{key}`"),
+            None => Ok(()),
+        }
     }
 }
 

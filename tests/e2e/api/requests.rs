@@ -128,7 +128,7 @@ fn profiles_are_listed_with_those_that_cannot_be_served() -> Result<()> {
     let listed = &profiles["profiles"];
     assert_eq!((&listed[0]["name"], &listed[0]["served"]), (&json!("broken"), &json!(false)));
     let reason = listed[0]["reason"].as_str().unwrap_or_default();
-    assert!(reason.contains("profile.toml, line 1: unknown key `lmits`"), "{reason}");
+    assert!(reason.contains("profile.toml, line 1, `lmits`: unknown key `lmits`"), "{reason}");
     assert_eq!((&listed[1]["name"], &listed[1]["served"]), (&json!("main"), &json!(true)));
     let refused = daemon.get("/v1/profiles/broken/sessions")?;
     assert_eq!((refused.status, refused.kind()), (503, "refused"), "{refused:?}");

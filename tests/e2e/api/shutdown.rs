@@ -346,18 +346,90 @@ fn a_socket_has_one_daemon_and_is_taken_over_after_a_crash() -> Result<()> {
 }
 
 #[test]
-fn a_configuration_that_is_wrong_is_refused_with_its_place() -> Result<()> {
+fn a_configuration_that_is_wrong_is_refused_with_its_place_and_key() -> Result<()> {
     for (line, words) in [
         ("sokcet = \"x\"", "checkrein.toml:4:1: unknown key `sokcet`; did you mean `socket`?"),
-        ("tcp = \"localhost\"", "checkrein.toml:4:7: `localhost` is no address with a port"),
-        ("connections = 0", "checkrein.toml:4:15: 0 would let nothing run"),
+        (
+            "tcp = \"localhost\"",
+            "checkrein.toml:4:7: `serve.tcp`: `localhost` is no address with a port",
+        ),
+        ("connections = 0", "checkrein.toml:4:15: `serve.connections`: 0 would let nothing run"),
+        ("tcp = \"0.0.0.0:0\"", "checkrein.toml:4:1: `serve.tcp`: could not begin to serve\n"),
         ("tcp = \"0.0.0.0:0\"", "can be reached from other machines"),
+        ("tokens = \".\"", "checkrein.toml:4:1: `serve.tokens`: could not use the tokens in "),
+        ("[limits]\nmemory = \"1TiB\"", "checkrein.toml:5:1: `limits.memory`: the limit memory "),
+        (
+            "[schedules.s]\ncron = \"* * * * *\"\nagent = \"a\"\ngoal = \"g\"",
+            "checkrein.toml:4:12: `schedules.s`: schedules belong to a profile",
+        ),
     ] {
         let folder = home(line)?;
-        let ended = command(folder.path(), &["serve", "--config", "checkrein.toml"]).output()?;
+        let mut serve = command(folder.path(), &["serve", "--config", "checkrein.toml"]);
+        let ended = serve.args(["--plugin", "profiles/main/plugins/agent"]).output()?;
         let told = String::from_utf8(ended.stderr)?;
         assert!(matches!(ended.status.code(), Some(2 | 3)), "{told}");
         assert!(told.contains(words), "{told}");
+    }
+    let folder = home("")?;
+    fs::write(folder.path().join("checkrein.toml"), "[serve]\nprofiles = \"nowhere\"\n")?;
+    let ended = command(folder.path(), &["serve", "--config", "checkrein.toml"]).output()?;
+    let told = String::from_utf8(ended.stderr)?;
+    assert!(told.contains("checkrein.toml:2:1: `serve.profiles`: could not look"), "{told}");
+    Ok(())
+}
+
+/// A profile whose configuration is wrong is parked with the file, the line and the key, also where a key belongs to the host.
+#[test]
+fn a_profile_that_is_wrong_is_parked_with_its_place_and_key() -> Result<()> {
+    let mistakes = [
+        ("unknown", "\n[stop]\ngarce = \"1s\"", "line 3, `stop.garce`: unknown key"),
+        ("value", "[stop]\ngrace = \"soon\"", "line 2, `stop.grace`: `soon` is not a time"),
+        ("model", "[models.m]\nkind = \"x\"", "line 2, `models.m.kind`: `x` is not known here"),
+        (
+            "cap",
+            "plugin-directories = [\"../main/plugins\"]\n[limits]\nmemory = \"1TiB\"",
+            "line 3, `limits.memory`: the limit memory ",
+        ),
+        (
+            "own",
+            "plugin-directories = [\"../main/plugins\"]\n[plugins.agent]\nlimits = { memory = \"1TiB\" }",
+            "line 3, `plugins.agent.limits.memory`: the limit ",
+        ),
+    ];
+    let host_wide = [
+        ("sandbox", "pool-size = 1"),
+        ("compile", "jobs = 1"),
+        ("delegation", "depth = 1"),
+        ("serve", "drain = \"1s\""),
+        ("telemetry", "otlp-endpoint = \"http://127.0.0.1:1/\""),
+        ("workers", "processes = 1"),
+    ];
+    let folder = home("")?;
+    let write = |name: &str, text: &str| -> Result<()> {
+        let home = folder.path().join("profiles").join(name);
+        fs::create_dir_all(&home)?;
+        Ok(fs::write(home.join("profile.toml"), text)?)
+    };
+    let mut expected = Vec::new();
+    for (name, text, words) in mistakes {
+        write(name, text)?;
+        expected.push(format!("profile {name}: parked: profiles/{name}/profile.toml, {words}"));
+    }
+    for (table, inside) in host_wide {
+        write(table, &format!("\n[{table}]\n{inside}\n"))?;
+        expected.push(format!(
+            "profile {table}: parked: profiles/{table}/profile.toml, line 2, `{table}`: this is set for the whole host"
+        ));
+    }
+    write("cache", "cache-directory = \"x\"")?;
+    expected.push("profile cache: parked: profiles/cache/profile.toml, line 1, `cache-directory`: this is set for the whole host".to_owned());
+    let daemon = Daemon::on(folder)?;
+    for words in expected {
+        assert!(
+            daemon.printed.iter().any(|line| line.starts_with(&words)),
+            "{words}: {:#?}",
+            daemon.printed
+        );
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use super::super::{
     Configuration, ConfigurationError, DocumentError, FileError, Grace, Name, SecretName,
     SecretSource,
 };
-use super::{configuration, configure};
+use super::{configuration, configure, keyless};
 use crate::sandbox::{Isolation, Limits};
 
 fn refused(text: &str) -> String {
@@ -189,7 +189,7 @@ fn a_key_that_nothing_reads_is_refused_with_its_place() {
             ":2:9: `*` cannot be the name of a directory",
         ),
     ] {
-        let error = refused(text);
+        let error = keyless(&refused(text));
         assert!(
             error.starts_with("/etc/checkrein/config.toml:") && error.contains(expected),
             "{text}: {error}"
@@ -199,6 +199,101 @@ fn a_key_that_nothing_reads_is_refused_with_its_place() {
         configure("x = 1"),
         Err(ConfigurationError::Document(DocumentError::UnknownKey { .. }))
     ));
+}
+
+#[test]
+fn every_mistake_is_told_with_its_file_line_and_key() {
+    for (text, line, key) in [
+        ("x = 1", 1, "x"),
+        ("\n\n\"a key\" = 1", 3, "\"a key\""),
+        ("[serve]\nsokcet = 1", 2, "serve.sokcet"),
+        ("[serve]\nconnections = 0", 2, "serve.connections"),
+        ("[serve]\n\n  tcp = \"localhost\"", 3, "serve.tcp"),
+        ("[serve.rates]\nburst = -1", 2, "serve.rates.burst"),
+        ("serve = { rates = { burst = true } }", 1, "serve.rates.burst"),
+        ("serve.rates.burst = \"x\"", 1, "serve.rates.burst"),
+        ("[serve]\nsocket = \"\"\n[serve.rates]\nburst = 1", 2, "serve.socket"),
+        ("serve = 3", 1, "serve"),
+        ("plugin-directories = [\"a\",\n \"~/b\"]", 2, "plugin-directories[1]"),
+        ("[limits]\nmemory = 0", 2, "limits.memory"),
+        ("[plugins.a]\nlimits = { fuel = \"x\" }", 2, "plugins.a.limits.fuel"),
+        ("[plugins.a]\n[plugins.b.limits]\nfuel = 0", 3, "plugins.b.limits.fuel"),
+        ("[plugins.A]\n", 1, "plugins.A"),
+        ("[plugins.a]\nisolation = \"vm\"", 2, "plugins.a.isolation"),
+        (
+            "[plugins.a.grants]\ndirectories = [{ path = \"x\" }]",
+            2,
+            "plugins.a.grants.directories[0].mount",
+        ),
+        (
+            "[[plugins.a.grants.directories]]\nmount = \"m\"\npath = \"p\"\n[[plugins.a.grants.directories]]\npath = \"q\"\nmount = \"*\"",
+            6,
+            "plugins.a.grants.directories[1].mount",
+        ),
+        (
+            "[[plugins.a.grants.directories]]\nmount = \"m\"\npath = \"p\"\n[[plugins.a.grants.directories]]\npath = \"q\"\nmount = \"m\"",
+            4,
+            "plugins.a.grants.directories[1]",
+        ),
+        (
+            "[plugins.a.grants]\nnetwork = [{ host = \"a\" },\n{ host = \"http://a/\" }]",
+            3,
+            "plugins.a.grants.network[1].host",
+        ),
+        (
+            "[plugins.a.grants.secrets]\nt = { file = \"~/x\" }",
+            2,
+            "plugins.a.grants.secrets.t.file",
+        ),
+        (
+            "[plugins.a.grants.secrets]\nt = { vault = \"x\" }",
+            2,
+            "plugins.a.grants.secrets.t.vault",
+        ),
+        ("[plugins.a.grants.secrets]\nt = {}", 2, "plugins.a.grants.secrets.t"),
+        ("[plugins.a.grants]\nenvironment = [\"A\", 3]", 2, "plugins.a.grants.environment[1]"),
+        ("[plugins.a.grants]\ntools = [\"b*c\"]", 2, "plugins.a.grants.tools[0]"),
+        ("[models]\nmain = 3", 2, "models.main"),
+        ("\ndefault-model = \"main\"", 2, "default-model"),
+        ("[stop]\ngrace = \"soon\"", 2, "stop.grace"),
+        ("[store]\nbytes = []", 2, "store.bytes"),
+        ("[telemetry]\notlp-endpoint = \"here\"", 2, "telemetry.otlp-endpoint"),
+        ("[schedules.s]\ncron = \"0 * * * *\"\nagent = \"a\"", 1, "schedules.s.goal"),
+        ("[schedules.s]\ncron = \"x\"\nagent = \"a\"\ngoal = \"g\"", 2, "schedules.s.cron"),
+        (
+            "[schedules.s]\ncron = \"0 * * * *\"\nagent = \"a\"\ngoal = \"g\"\ninput = \"{\"",
+            5,
+            "schedules.s.input",
+        ),
+    ] {
+        let error = configure(text).unwrap_err();
+        let (place, words) = (error.place().unwrap(), error.to_string());
+        let told = (place.line, place.key.as_deref());
+        assert_eq!(told, (line, Some(key)), "{text}: {words}");
+        assert!(words.starts_with("/etc/checkrein/config.toml:"), "{words}");
+        // One that has no other name is named by the table that it is missing in, or stands in.
+        let last = key.rsplit('.').next().unwrap().trim_matches('"');
+        assert!(
+            words.contains(&format!("`{key}`")) || words.contains(&format!("`{last}`")),
+            "{words}"
+        );
+        assert!(!error.words().contains("config.toml"), "{words}");
+    }
+    let error = configure("[serve\n").unwrap_err();
+    assert_eq!(error.place().map(|place| (place.line, place.key.clone())), Some((1, None)));
+}
+
+#[test]
+fn what_is_refused_later_has_its_place_where_it_stands_in_a_file() {
+    let read =
+        configuration("\n[limits]\nmemory = \"1GiB\"\n[plugins.a]\nisolation = \"process\"\n");
+    let refused = read.refuse(&["limits", "memory"], &"too much");
+    assert_eq!(refused.to_string(), "/etc/checkrein/config.toml:3:1: `limits.memory`: too much");
+    assert_eq!(read.key_of_workers(), Some(vec!["plugins", "a", "isolation"]));
+    assert_eq!(configuration("isolation = \"process\"").key_of_workers(), Some(vec!["isolation"]));
+    assert_eq!(read.refuse(&["limits", "fuel"], &"too much").to_string(), "too much");
+    let made = Configuration::default().refuse(&["limits"], &"too much");
+    assert_eq!((made.to_string().as_str(), made.place()), ("too much", None));
 }
 
 #[test]

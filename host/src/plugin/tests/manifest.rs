@@ -1,7 +1,7 @@
 //! What a manifest may say, and what hostile ones get.
 
 use super::super::{DocumentError, Kind, ManifestError, Patterns};
-use super::{HEAD, manifest, manifest_error, parse};
+use super::{HEAD, keyless, manifest, manifest_error, parse};
 use crate::sandbox::{Access, Limits};
 
 /// The error for a manifest whose head is fine and that goes on like this. The head has five lines.
@@ -129,7 +129,7 @@ fn wrong_types_and_values_are_refused_where_they_stand() {
         ("interface = \"latest\"\n", ":6:13: `latest` is not a version"),
         ("[configuration]\na = nan\n", ": the value of `a` cannot be handed to the plugin"),
     ] {
-        let error = refused(rest);
+        let error = keyless(&refused(rest));
         assert!(error.contains(expected), "{rest}: {error}");
     }
     for (from, to, expected) in [
@@ -140,7 +140,7 @@ fn wrong_types_and_values_are_refused_where_they_stand() {
         ("\"Probes.\"", "\"two\\nlines\"", ":5:15: a description is one line"),
         ("\"Probes.\"", "\"\"", ":5:15: a description is one line"),
     ] {
-        let error = manifest_error(&HEAD.replacen(from, to, 1));
+        let error = keyless(&manifest_error(&HEAD.replacen(from, to, 1)));
         assert!(error.contains(expected), "{to}: {error}");
     }
 }
@@ -173,12 +173,17 @@ fn a_kind_asks_only_for_what_its_interface_has() {
     let error = refused("[grants]\nsecrets = [\"token\"]\n");
     assert_eq!(
         error,
-        "probe/plugin.toml:7:1: the interface of agents has no secrets, so nothing could use them; remove the key"
+        "probe/plugin.toml:7:1: `grants.secrets`: the interface of agents has no secrets, so nothing could use them; remove the key"
     );
     let tool = HEAD.replace("\"agent\"", "\"tool\"");
     for grant in ["tools", "models", "delegation"] {
         let error = manifest_error(&format!("{tool}[grants]\n{grant} = [\"*\"]\n"));
-        assert!(error.contains(&format!(":7:1: the interface of tools has no {grant}")), "{error}");
+        assert!(
+            error.contains(&format!(
+                ":7:1: `grants.{grant}`: the interface of tools has no {grant}"
+            )),
+            "{error}"
+        );
     }
     assert!(parse(&format!("{tool}[grants]\nsecrets = [\"token\"]\ntools = []\n")).is_ok());
 }
@@ -188,7 +193,10 @@ fn a_directory_is_asked_for_once() {
     let error = refused(
         "[grants]\ndirectories = [\n  { mount = \"a\" },\n  { mount = \"a\", access = \"read-write\" },\n]\n",
     );
-    assert!(error.contains(":9:3: the directory `a` is asked for twice"), "{error}");
+    assert!(
+        error.contains(":9:3: `grants.directories[1]`: the directory `a` is asked for twice"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -198,7 +206,10 @@ fn a_manifest_for_another_interface_says_so() {
     }
     for bad in ["0.2", "0.1.1", "1.0", "0.0.1"] {
         let error = refused(&format!("interface = \"{bad}\"\n"));
-        assert!(error.contains(":6:1: this plugin needs checkrein:plugin "), "{error}");
+        assert!(
+            error.contains(":6:1: `interface`: this plugin needs checkrein:plugin "),
+            "{error}"
+        );
     }
 }
 

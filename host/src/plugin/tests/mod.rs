@@ -26,6 +26,15 @@ fn manifest_error(text: &str) -> String {
     parse(text).unwrap_err().to_string()
 }
 
+/// An error without the key that it names behind the position.
+fn keyless(error: &str) -> String {
+    let named = error.split_once(": `").and_then(|(position, rest)| {
+        let (_key, words) = rest.split_once("`: ")?;
+        position.ends_with(|c: char| c.is_ascii_digit()).then(|| format!("{position}: {words}"))
+    });
+    named.unwrap_or_else(|| error.to_owned())
+}
+
 fn configure(text: &str) -> Result<Configuration, ConfigurationError> {
     Configuration::parse(text, Path::new("/etc/checkrein/config.toml"))
 }
