@@ -35,7 +35,27 @@ fn the_description_of_the_api_is_whole() {
             let named = named.iter().filter(|parameter| parameter["in"] == "path").count();
             assert_eq!(named, path.matches('{').count(), "{method} {path}");
             let answers = operation["responses"].as_object().expect("answers");
-            assert!(answers.len() > 1, "{method} {path} has no wanted answer");
+            let wanted = answers.keys().filter(|status| status.starts_with('2')).count();
+            assert!(wanted > 0, "{method} {path} has no wanted answer");
+            let gated = operation["security"].is_array();
+            for status in ["401", "403", "429"] {
+                assert_eq!(answers.contains_key(status), gated, "{method} {path}: {status}");
+            }
         }
     }
+}
+
+/// What a client needs to go on with a stream, and what the stream says of itself.
+#[test]
+fn the_description_of_the_events_has_the_header_and_the_streams_own_events() {
+    let described = checkrein::server::open_api();
+    let events = &described["paths"]["/v1/profiles/{profile}/sessions/{session}/events"]["get"];
+    let parameters = events["parameters"].as_array().expect("parameters");
+    let header = parameters.iter().find(|parameter| parameter["in"] == "header").expect("one");
+    assert_eq!((&header["name"], &header["required"]), (&"last-event-id".into(), &false.into()));
+    let sent = &described["components"]["schemas"]["Sent"].to_string();
+    for name in ["lagged", "leaving", "closing", "error"] {
+        assert!(sent.contains(&format!("`{name}`")), "{name}: {sent}");
+    }
+    assert!(sent.contains("EventView") && sent.contains("Failed"), "{sent}");
 }

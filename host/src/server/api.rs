@@ -1,5 +1,6 @@
 //! The routes as a table, and the router that is made of it.
 
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -42,12 +43,16 @@ pub(super) struct Route {
     /// What it does, in a sentence.
     pub(super) does: &'static str,
     pub(super) query: Option<SchemaOf>,
+    /// A header that it reads, what it says and its form.
+    pub(super) header: Option<(&'static str, &'static str, SchemaOf)>,
     pub(super) body: Option<(&'static str, SchemaOf)>,
     /// Whether its body is a session, which may be larger than other bodies.
     carries: bool,
     /// The tickets with which it can be asked too.
     pub(super) ticket: Option<Purpose>,
     pub(super) answers: Vec<Answer>,
+    /// What can go wrong beside what can go wrong with every route of its form.
+    fails: &'static [ProblemKind],
     handler: MethodRouter<App>,
 }
 
@@ -85,10 +90,23 @@ impl Route {
         does: &'static str,
         handler: H,
     ) -> Route {
-        let (query, body, answers) = (None, None, Vec::new());
+        let (query, header, body, answers) = (None, None, None, Vec::new());
         let handler = on(filter, handler);
-        let (carries, ticket) = (false, None);
-        Route { method, path, verb, does, query, body, carries, ticket, answers, handler }
+        let (carries, ticket, fails) = (false, None, &[][..]);
+        Route {
+            method,
+            path,
+            verb,
+            does,
+            query,
+            header,
+            body,
+            carries,
+            ticket,
+            answers,
+            fails,
+            handler,
+        }
     }
 
     pub(super) fn open<H: Handler<T, App>, T: 'static>(
@@ -128,6 +146,48 @@ impl Route {
 
     pub(super) fn query<T: JsonSchema>(self) -> Route {
         Route { query: Some(schema::<T>), ..self }
+    }
+
+    pub(super) fn header<T: JsonSchema>(self, name: &'static str, says: &'static str) -> Route {
+        Route { header: Some((name, says, schema::<T>)), ..self }
+    }
+
+    /// What else can go wrong, beyond what its path, its body and its verb bring along.
+    pub(super) fn fails(self, fails: &'static [ProblemKind]) -> Route {
+        Route { fails, ..self }
+    }
+
+    /// All that can go wrong.
+    pub(super) fn problems(&self) -> BTreeSet<ProblemKind> {
+        use ProblemKind as Kind;
+
+        let gated: &[Kind] = match self.verb {
+            None => &[],
+            Some(Verb::Stop | Verb::Admin) => {
+                &[Kind::Unauthenticated, Kind::Forbidden, Kind::TooMany]
+            }
+            // There may be no room for another one.
+            Some(Verb::Read | Verb::Prompt) => {
+                &[Kind::Unauthenticated, Kind::Forbidden, Kind::TooMany, Kind::Refused]
+            }
+        };
+        let when = |is: bool, kinds: &'static [Kind]| if is { kinds } else { &[] };
+        let names = |name: &str| self.path.contains(name);
+        let all = [
+            &[Kind::Internal][..],
+            gated,
+            when(names("{") || self.query.is_some() || self.header.is_some(), &[Kind::BadRequest]),
+            when(
+                self.body.is_some(),
+                &[Kind::BadRequest, Kind::TooSlow, Kind::TooLarge, Kind::NotJson],
+            ),
+            when(names("{profile}"), &[Kind::NotFound, Kind::Refused, Kind::Store]),
+            // A session may have to be woken, with its agent and its tools.
+            when(names("{session}"), &[Kind::NotFound, Kind::Unusable, Kind::Machine]),
+            when(names("{work}"), &[Kind::Gone]),
+            self.fails,
+        ];
+        all.into_iter().flatten().copied().collect()
     }
 
     pub(super) fn body<T: JsonSchema>(self) -> Route {

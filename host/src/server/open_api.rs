@@ -1,5 +1,7 @@
 //! The description of the API, made of the routes and their types.
 
+use std::collections::BTreeMap;
+
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
@@ -59,11 +61,21 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
         }
         responses.insert(answer.status.to_string(), response);
     }
+    for (status, kinds) in wrong(route) {
+        let content = json!({ "$ref": "#/components/schemas/Failed" });
+        let content = json!({ "application/json": { "schema": content } });
+        let described = json!({ "description": format!("{kinds}."), "content": content });
+        responses.entry(status.to_string()).or_insert(described);
+    }
     responses.insert("default".to_owned(), json!({ "$ref": "#/components/responses/Problem" }));
     let mut operation = json!({ "summary": route.does, "responses": responses });
     let mut parameters = names(route.path);
     if let Some(query) = route.query {
         parameters.extend(asked(query));
+    }
+    if let Some((name, says, header)) = route.header {
+        let schema = header(generator);
+        parameters.push(json!({ "name": name, "in": "header", "required": false, "description": says, "schema": schema }));
     }
     if !parameters.is_empty() {
         operation["parameters"] = parameters.into();
@@ -79,6 +91,19 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
         operation["security"] = ways.into();
     }
     operation
+}
+
+/// The statuses of what can go wrong, each with its kinds.
+fn wrong(route: &Route) -> BTreeMap<u16, String> {
+    let mut all: BTreeMap<u16, String> = BTreeMap::new();
+    for kind in route.problems() {
+        let kinds = all.entry(kind.status()).or_default();
+        if !kinds.is_empty() {
+            kinds.push_str(", ");
+        }
+        kinds.push_str(&format!("`{}`", kind.as_str()));
+    }
+    all
 }
 
 /// The names in a path.

@@ -20,7 +20,9 @@ use crate::work::{Gone, Refused};
 const SOON: Duration = Duration::from_secs(1);
 
 /// What a client can decide by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProblemKind {
     /// The request makes no sense as it stands.
@@ -148,7 +150,7 @@ pub struct Problem {
 }
 
 /// The body of an answer that is not the wanted one.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub(super) struct Failed {
     /// What went wrong.
     pub(super) error: Problem,

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, LazyLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -153,7 +153,9 @@ impl Client {
     }
 
     pub(crate) fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Answer> {
-        self.begin(method, path, body)?.answer()
+        let answer = self.begin(method, path, body)?.answer()?;
+        is_described(method, path, answer.status)?;
+        Ok(answer)
     }
 
     /// Asks, and does not wait for the answer.
@@ -234,6 +236,29 @@ impl Drop for Daemon {
         self.child.kill().ok();
         self.child.wait().ok();
     }
+}
+
+/// Every answer to a request that there is has a status that the description of the API names.
+fn is_described(method: &str, path: &str, status: u16) -> Result<()> {
+    static DESCRIBED: LazyLock<Value> = LazyLock::new(checkrein::server::open_api);
+    let steps = |path: &str| path.split('/').map(str::to_owned).collect::<Vec<_>>();
+    let asked = steps(path.split('?').next().unwrap_or_default());
+    let is_asked = |path: &str| {
+        let steps = steps(path);
+        let same = |(step, asked): (&String, &String)| step.starts_with('{') || step == asked;
+        steps.len() == asked.len() && steps.iter().zip(&asked).all(same)
+    };
+    let paths = DESCRIBED["paths"].as_object().context("paths")?;
+    let operation = paths
+        .iter()
+        .find(|(path, _)| is_asked(path))
+        .and_then(|(_, methods)| methods.get(method.to_lowercase()));
+    let Some(operation) = operation else { return Ok(()) };
+    ensure!(
+        operation["responses"].get(status.to_string()).is_some(),
+        "the description of {method} {path} does not have {status}"
+    );
+    Ok(())
 }
 
 /// A home with a configuration, whose `[serve]` has these lines too, and one profile.

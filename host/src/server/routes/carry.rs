@@ -64,6 +64,7 @@ pub(super) fn routes() -> Vec<Route> {
             export,
         )
         .query::<Export>()
+        .fails(&[ProblemKind::Busy])
         .streams::<String>(200, LINES),
         Route::post(
             IMPORT,
@@ -72,6 +73,7 @@ pub(super) fn routes() -> Vec<Route> {
             import,
         )
         .carries(LINES)
+        .fails(&[ProblemKind::InUse, ProblemKind::Limit])
         .answers::<SessionView>(201),
         Route::post(
             COMPACT,
@@ -79,6 +81,7 @@ pub(super) fn routes() -> Vec<Route> {
             "Drops what may be dropped from the store of a profile, and gives room back.",
             compact,
         )
+        .fails(&[ProblemKind::InUse, ProblemKind::Machine])
         .answers::<CompactedView>(200),
     ]
 }

@@ -54,13 +54,42 @@ struct EventView {
     more: std::collections::BTreeMap<String, Value>,
 }
 
+/// What one server-sent event has as its data. Only events of the session have an `id`.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum Sent {
+    /// `event` is the kind of an event of the session.
+    Event(EventView),
+    /// `lagged`: events passed by before they were sent, because only newer ones are kept.
+    Lagged(Missed),
+    /// `error`: old events cannot be read, and the stream ends.
+    Error(Failed),
+    /// `leaving`: the host goes, and the stream goes on. `closing`: the host ends the stream.
+    Sign(Sign),
+}
+
+/// How many events passed by.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+struct Missed {
+    /// How many.
+    missed: u64,
+}
+
+/// An event that says all by its name.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+struct Sign {}
+
 pub(super) fn routes() -> Vec<Route> {
+    const SEEN: &str =
+        "The newest event that was seen: those after it come. It goes before `after`.";
     const EVENTS: &str = "/v1/profiles/{profile}/sessions/{session}/events";
     vec![
         Route::get(EVENTS, Verb::Read, "The events of a session, as server-sent events.", events)
             .query::<From>()
+            .header::<u64>(LAST_EVENT_ID, SEEN)
             .takes(Purpose::Follow)
-            .streams::<EventView>(200, "text/event-stream"),
+            .streams::<Sent>(200, "text/event-stream"),
     ]
 }
 
@@ -150,12 +179,12 @@ impl Follow {
             biased;
             () = self.leaving.raised(Phase::Leaving), if self.state == Stream::Open => {
                 self.state = Stream::Told;
-                return Some(Bytes::from_static(b"event: leaving\ndata: {}\n\n"));
+                return Some(own("leaving", &Sent::Sign(Sign {})));
             }
             next = self.events.next() => next,
             () = self.closing.reached(Phase::Ending) => {
                 self.state = Stream::Over;
-                return Some(Bytes::from_static(b"event: closing\ndata: {}\n\n"));
+                return Some(own("closing", &Sent::Sign(Sign {})));
             }
             () = tokio::time::sleep(self.keep_alive) => return Some(Bytes::from_static(b":\n\n")),
         };
@@ -167,17 +196,21 @@ impl Follow {
             Ok(None) => None,
             Err(WatchError::Lagged(lagged)) => {
                 self.last = self.last.saturating_add(lagged.missed);
-                let missed = format!("event: lagged\ndata: {{\"missed\":{}}}\n\n", lagged.missed);
-                Some(missed.into())
+                Some(own("lagged", &Sent::Lagged(Missed { missed: lagged.missed })))
             }
             Err(error @ WatchError::Store(_)) => {
                 self.state = Stream::Over;
                 let failed = Failed { error: Problem::of(ProblemKind::Store, &error) };
-                let data = serde_json::to_string(&failed).unwrap_or_default();
-                Some(format!("event: error\ndata: {data}\n\n").into())
+                Some(own("error", &Sent::Error(failed)))
             }
         }
     }
+}
+
+/// An event of the stream itself.
+fn own(name: &str, sent: &Sent) -> Bytes {
+    let data = serde_json::to_string(sent).unwrap_or_default();
+    format!("event: {name}\ndata: {data}\n\n").into()
 }
 
 /// One event, as it is sent. JSON has no line breaks, so that nothing of a guest's can end a line here.

@@ -105,10 +105,12 @@ pub(super) fn routes() -> Vec<Route> {
             .answers::<SessionsView>(200),
         Route::post(ALL, Verb::Prompt, "Opens a session with an agent.", open)
             .body::<Opening>()
+            .fails(&[ProblemKind::Unusable, ProblemKind::Machine, ProblemKind::Limit])
             .answers::<SessionView>(201),
         Route::get(ONE, Verb::Read, "One session, as the store has it.", one)
             .answers::<SessionView>(200),
         Route::delete(ONE, Verb::Admin, "Deletes a session with all that belongs to it.", delete)
+            .fails(&[ProblemKind::InUse])
             .answers::<()>(204),
         Route::get(MESSAGES, Verb::Read, "The conversation of a session.", messages)
             .query::<Newest>()

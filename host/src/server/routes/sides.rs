@@ -74,7 +74,8 @@ pub(super) fn routes() -> Vec<Route> {
     vec![
         Route::post(SIDES, Verb::Prompt, "Starts a run beside the turn, with a prompt of its own.", side)
             .body::<SidePrompt>()
-            .answers::<SideView>(200)
+            .fails(&[ProblemKind::Busy])
+.answers::<SideView>(200)
             .answers::<SideBegun>(202),
         Route::post(
             ASIDES,
@@ -83,6 +84,7 @@ pub(super) fn routes() -> Vec<Route> {
             aside,
         )
         .body::<Question>()
+        .fails(&[ProblemKind::Busy])
         .answers::<AnswerView>(200),
     ]
 }

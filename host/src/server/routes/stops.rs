@@ -126,6 +126,7 @@ pub(super) fn routes() -> Vec<Route> {
             of_session,
         )
         .body::<SessionStop>()
+        .fails(&[ProblemKind::Stale])
         .answers::<SessionStopped>(200),
         Route::post(
             "/v1/profiles/{profile}/work/{work}/stop",

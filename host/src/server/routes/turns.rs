@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::server::api::Route;
 use crate::server::app::App;
-use crate::server::problem::Problem;
+use crate::server::problem::{Problem, ProblemKind};
 use crate::server::read::{self, Named};
 use crate::server::scope::Verb;
 use crate::server::ticket::Purpose;
@@ -50,6 +50,7 @@ pub(super) fn routes() -> Vec<Route> {
         Route::post(PROMPTS, Verb::Prompt, "Starts a turn.", prompt)
             .body::<Prompt>()
             .takes(Purpose::Prompt)
+            .fails(&[ProblemKind::Busy, ProblemKind::Limit])
             .answers::<TurnView>(200)
             .answers::<Begun>(202),
     ]
