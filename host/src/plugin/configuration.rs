@@ -9,7 +9,9 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::amounts::{Count, Grace, Size, Time};
-use super::document::{self, DocumentError, from_text, from_whole, named_tables, table, tables};
+use super::document::{
+    self, DocumentError, Refusal, from_text, from_whole, named_tables, table, tables,
+};
 use super::file::{self, FileError};
 use super::hosts::HostEntry;
 use super::limits::LimitsTable;
@@ -690,24 +692,6 @@ pub enum ConfigurationError {
     #[error(transparent)]
     Refused(Refusal),
 }
-
-/// What cannot be done, and where it is asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    place: Option<Place>,
-    reason: String,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
-            Some(place) => write!(f, "{place}: {}", self.reason),
-            None => f.write_str(&self.reason),
-        }
-    }
-}
-
-impl std::error::Error for Refusal {}
 
 impl ConfigurationError {
     /// Where it is, if it is at any place of the file.

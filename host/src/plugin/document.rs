@@ -391,3 +391,21 @@ pub enum DocumentError {
         reason: String,
     },
 }
+
+/// What cannot be done, and where it is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    pub(super) place: Option<Place>,
+    pub(super) reason: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Some(place) => write!(f, "{place}: {}", self.reason),
+            None => f.write_str(&self.reason),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}

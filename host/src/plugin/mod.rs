@@ -47,11 +47,10 @@ pub(crate) use catalogue::subfolders;
 pub use catalogue::{Broken, Catalogue, Hidden, NoPlugin};
 pub use configuration::{
     CompileTable, Configuration, ConfigurationError, DelegationTable, Granted, GrantedDirectory,
-    PluginTable, RatesTable, Refusal, SandboxTable, ServeTable, StopTable, StoreTable,
-    TelemetryTable,
+    PluginTable, RatesTable, SandboxTable, ServeTable, StopTable, StoreTable, TelemetryTable,
 };
 pub use directory_argument::{DirectoryArgument, DirectoryArgumentError};
-pub use document::DocumentError;
+pub use document::{DocumentError, Refusal};
 pub use file::FileError;
 pub use grants::{Decision, Effective, Finding, Given, Standing, Subject, Verdict, decide};
 pub use hosts::{HostEntry, HostError, HostPattern};
