@@ -51,6 +51,12 @@ impl Serve {
     /// Serves until it is asked to end.
     pub(super) fn execute(self, log: Log) -> Result<Code, Problem> {
         let configuration = self.options.configuration()?;
+        if let Some(place) = configuration.for_profiles() {
+            let words = format!("{place}: it counts for nothing here");
+            return Err(Problem::new(Code::Usage, words).advise(
+                "write it into the `profile.toml` of each profile that it is for; a daemon hands nothing of it down",
+            ));
+        }
         let export = Export::new(&configuration)?;
         log.start_with(Screen::plain(), &export)?;
         let table = configuration.serve.clone();

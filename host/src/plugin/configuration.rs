@@ -407,6 +407,33 @@ impl Configuration {
         ConfigurationError::Refused(Refusal { place: self.place(key), reason: reason.to_string() })
     }
 
+    /// What it sets that a daemon takes from its profiles alone: the place of the first such key. Schedules
+    /// are refused by every host without a profile.
+    pub fn for_profiles(&self) -> Option<Place> {
+        let Configuration {
+            default_model,
+            plugin_directories,
+            isolation,
+            limits,
+            models,
+            plugins,
+            store,
+            ..
+        } = self;
+        let set = [
+            ("default-model", default_model.is_some()),
+            ("plugin-directories", !plugin_directories.is_empty()),
+            ("isolation", isolation.is_some()),
+            ("limits", *limits != LimitsTable::default()),
+            ("models", !models.is_empty()),
+            ("plugins", !plugins.is_empty()),
+            ("store", *store != StoreTable::default()),
+        ];
+        let (key, _) = set.into_iter().find(|(_, set)| *set)?;
+        let Source { text, file, .. } = &self.source;
+        Some(document::locate(text, file, &[key]))
+    }
+
     /// The names of the models.
     pub fn models(&self) -> impl Iterator<Item = &ModelName> {
         self.models.keys()

@@ -355,9 +355,11 @@ fn a_configuration_that_is_wrong_is_refused_with_its_place_and_key() -> Result<(
         ),
         ("connections = 0", "checkrein.toml:4:15: `serve.connections`: 0 would let nothing run"),
         ("tcp = \"0.0.0.0:0\"", "checkrein.toml:4:1: `serve.tcp`: could not begin to serve\n"),
+        // What nothing would enforce: each profile has limits of its own.
+        ("[limits]\nwall-time = \"1s\"", "checkrein.toml:4:2: `limits`"),
+        ("[store]\nbytes = \"1MiB\"", "checkrein.toml:4:2: `store`"),
         ("tcp = \"0.0.0.0:0\"", "can be reached from other machines"),
         ("tokens = \".\"", "checkrein.toml:4:1: `serve.tokens`: could not use the tokens in "),
-        ("[limits]\nmemory = \"1TiB\"", "checkrein.toml:5:1: `limits.memory`: the limit memory "),
         (
             "[schedules.s]\ncron = \"* * * * *\"\nagent = \"a\"\ngoal = \"g\"",
             "checkrein.toml:4:12: `schedules.s`: schedules belong to a profile",

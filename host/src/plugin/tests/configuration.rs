@@ -65,6 +65,11 @@ fn a_whole_configuration_is_read_and_its_paths_are_relative_to_its_file() {
         [Path::new("/etc/checkrein/plugins"), Path::new("/opt/plugins")]
     );
     assert_eq!(read.cache_directory.as_deref(), Some(Path::new("/etc/checkrein/../cache")));
+    let serve = "[serve]\nprofiles = \"p\"\nsocket = \"s\"\ntokens = \"t\"\n";
+    let serve = Configuration::parse(serve, Path::new("/etc/checkrein/c.toml")).unwrap().serve;
+    for (path, name) in [(serve.profiles, "p"), (serve.socket, "s"), (serve.tokens, "t")] {
+        assert_eq!(path, Some(Path::new("/etc/checkrein").join(name)));
+    }
     assert_eq!(read.stop.grace, Some(Grace::After(Duration::from_secs(5))));
     assert_eq!(read.compile.most_component_bytes(), 32 << 20);
     let http = &read.plugins["http"];
