@@ -24,7 +24,7 @@ use crate::session::{Delivery, Session, recover};
 use crate::store::{self, Change, Health, SessionRow, Store, StoreError};
 use crate::work::{Grace, Kind, Work, spawn_charged};
 
-/// Awake sessions above which those that rest are put to sleep whenever another one is asked for.
+/// Awake sessions above which those that rest are put to sleep whenever another one is opened or asked for.
 const AWAKE: usize = 64;
 
 /// What a profile is opened with.
@@ -271,6 +271,7 @@ impl Profile {
         agent: &str,
         say: impl FnOnce(SessionBuilder) -> SessionBuilder,
     ) -> Result<Session, Error> {
+        self.make_room();
         let builder = say(self.shared.builder(agent));
         let id = builder.next_name();
         // Its place is taken before it is there: who finds it in the store waits for this one.
@@ -295,9 +296,7 @@ impl Profile {
     ///
     /// Cancel safe.
     pub async fn session(&self, id: &SessionId) -> Result<Session, Error> {
-        if self.shared.awake().len() > AWAKE {
-            self.rest();
-        }
+        self.make_room();
         let cell = Arc::clone(self.shared.awake().entry(id.clone()).or_default());
         self.wake(id, &cell, |opening| opening).await
     }
@@ -406,6 +405,12 @@ impl Profile {
         let awake = self.shared.awake();
         awake.values().filter_map(|cell| cell.get()).all(Session::is_recorded)
             && self.shared.store.health().queued_bytes == 0
+    }
+
+    fn make_room(&self) {
+        if self.shared.awake().len() > AWAKE {
+            self.rest();
+        }
     }
 
     /// Puts those sessions to sleep that nobody has anything of, and returns how many are awake.

@@ -3,6 +3,7 @@
 use checkrein::ErrorKind;
 use checkrein::plugin::Configuration;
 use checkrein::session::Delivery;
+use checkrein::work::Kind;
 use checkrein_testkit::within;
 use serde_json::json;
 
@@ -41,6 +42,19 @@ async fn a_session_that_nobody_needs_sleeps_and_wakes_as_it_was(bed: Bed) -> Res
     let all = journal(&session).await?;
     let numbers: Vec<u64> = all.iter().map(|event| event.seq).collect();
     assert_eq!(numbers, (1..=all.len() as u64).collect::<Vec<_>>());
+    Ok(())
+}
+
+/// Who opens sessions and leaves them does not fill the memory: those that rest make room for the next.
+async fn sessions_that_are_opened_and_left_make_room(bed: Bed) -> Result {
+    let host = with_agent().build()?;
+    let profile = profile(&host, bed.store()?).await?;
+    for _ in 0..200 {
+        drop(profile.open("agent", Delivery::Polled).await?);
+    }
+    let nodes = host.host().tree().snapshot(profile.work());
+    let awake = nodes.iter().filter(|node| node.kind == Kind::Session).count();
+    assert!((1..100).contains(&awake), "{awake} are awake");
     Ok(())
 }
 
@@ -102,6 +116,7 @@ async fn another_configuration_leaves_running_turns_alone(bed: Bed) -> Result {
 
 on_both! {
     a_session_that_nobody_needs_sleeps_and_wakes_as_it_was,
+    sessions_that_are_opened_and_left_make_room,
     a_session_is_read_once_however_many_ask_for_it,
     a_session_is_deleted_when_nobody_works_with_it,
     another_configuration_leaves_running_turns_alone,
