@@ -9,6 +9,7 @@
 
 mod arrows;
 mod bindings;
+#[cfg(feature = "server")]
 mod configuration;
 mod files;
 mod frozen;
@@ -16,4 +17,6 @@ mod licences;
 #[cfg(feature = "server")]
 mod openapi;
 mod source;
+#[cfg(feature = "server")]
+mod usual;
 mod walk;

@@ -25,9 +25,6 @@ use super::text;
 /// How long a look at the profiles waits for those that are to be released.
 const RETIRE: Duration = Duration::from_secs(5);
 
-/// How long what was stopped hard may take to end.
-const SETTLE: Duration = Duration::from_secs(10);
-
 /// How long connections may take to end after that.
 const CONNECTIONS: Duration = Duration::from_secs(2);
 
@@ -210,7 +207,7 @@ fn bounds(table: &ServeTable) -> Bounds {
     let usual = Bounds::default();
     Bounds {
         drain: table.drain.map_or(usual.drain, |time| time.0),
-        settle: table.settle.map_or(SETTLE, |time| time.0),
+        settle: table.settle.map_or(ServeTable::SETTLE, |time| time.0),
         // Until connections have ended by themselves, and then until they are cut.
         stop_listeners: CONNECTIONS * 2,
         ..usual

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::beside::Beside;
 use super::guard::Guards;
@@ -14,9 +13,6 @@ use crate::plugin::{self, Catalogue, Configuration, Embedded, ModelName, Name};
 use crate::sandbox::check_caps;
 use crate::tool::Environment;
 use crate::work::Grace;
-
-/// How long a soft stop stays soft where the operator says nothing else.
-const GRACE: Duration = Duration::from_secs(30);
 
 /// A configuration with all that it names, looked up.
 pub(super) struct Setting {
@@ -75,7 +71,7 @@ impl Setting {
         let grace = match configuration.stop.grace.or(given.grace) {
             Some(plugin::Grace::After(time)) => Grace::After(time),
             Some(plugin::Grace::Never) => Grace::Never,
-            None => Grace::After(GRACE),
+            None => Grace::After(plugin::StopTable::GRACE),
         };
         Ok(Setting { configuration, catalogue, named, models, guards, grace, beside })
     }

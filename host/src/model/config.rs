@@ -43,20 +43,21 @@ use crate::secret::Secret;
 pub struct ProviderConfig {
     /// What answers.
     pub kind: Kind,
-    /// The model, as the endpoint names it. Needed for every kind but `scripted`.
+    /// The model, as the endpoint names it. Left out: an error, for every kind but `scripted`.
     pub model: Option<String>,
     /// Another endpoint that speaks the same protocol. For `openai` with its version, as in `http://host/v1`; for
-    /// `anthropic` without, as in `https://host`.
+    /// `anthropic` without, as in `https://host`. Left out: that of the maker of the protocol.
     pub base_url: Option<String>,
-    /// The environment variable that holds the key.
+    /// The environment variable that holds the key. Left out: the maker's usual one, `OPENAI_API_KEY` or `ANTHROPIC_API_KEY`, and
+    /// that for the maker's endpoint alone.
     pub key_env: Option<String>,
-    /// The file that holds the key. White space around it does not matter.
+    /// The file that holds the key, in place of `key-env`. White space around it does not matter. Left out: none.
     pub key_file: Option<PathBuf>,
-    /// The script of a `scripted` model.
+    /// The script of a `scripted` model. Left out: an error, for that kind.
     pub script: Option<PathBuf>,
-    /// A proxy for all requests. Proxies of the environment or the system are not used.
+    /// A proxy for all requests. Left out: none, also where the environment or the system names one.
     pub proxy: Option<String>,
-    /// An upper bound for one answer, in tokens; a request can only lower it.
+    /// An upper bound for one answer, in tokens; a request can only lower it. Left out: none.
     pub max_output_tokens: Option<u32>,
     /// How often a request is sent again before its answer has begun.
     #[serde(default = "max_retries")]
@@ -68,10 +69,10 @@ pub struct ProviderConfig {
         deserialize_with = "limits::seconds"
     )]
     pub retry_pause: Duration,
-    /// Time limits.
+    /// How long its requests may take.
     #[serde(default)]
     pub limits: TimeLimits,
-    /// Further keys for the body of every request, for what only this endpoint knows.
+    /// Further keys for the body of every request, for what this endpoint alone knows.
     #[serde(default)]
     pub body: Map<String, Value>,
 }

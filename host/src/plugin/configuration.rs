@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -48,50 +49,50 @@ const MOST: u64 = 1 << 20;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Configuration {
-    /// The model of agents that name none: a key of `[models]`.
+    /// The model of agents that name none: a key of `[models]`. Left out: they can ask none.
     pub default_model: Option<ModelName>,
-    /// Folders whose subfolders are plugins. What stands first wins.
+    /// Folders whose subfolders are plugins. Of two plugins of one name that in the earlier folder counts.
     #[serde(deserialize_with = "paths")]
     pub plugin_directories: Vec<PathBuf>,
-    /// Where compiled components are kept.
+    /// Where compiled components are kept. Left out: the folder `checkrein` in `$XDG_CACHE_HOME` or `~/.cache`.
     #[serde(deserialize_with = "some_path")]
     pub cache_directory: Option<PathBuf>,
-    /// Where the runs of every plugin are: `instance` (when left out) or `process`.
+    /// Where the runs of every plugin are: in the process of the host, or each in a process of its own.
     #[serde(deserialize_with = "isolation")]
     pub isolation: Option<Isolation>,
-    /// The ceilings of every plugin, in place of the defaults of [`Limits`].
+    /// The ceilings of every plugin: no manifest can ask for more.
     #[serde(deserialize_with = "table")]
     pub limits: LimitsTable,
-    /// The models, by name. What a model's table says is read later, with [`Configuration::model`].
+    /// The models, by the names under which agents ask for them.
     models: BTreeMap<ModelName, Table>,
-    /// What is said about single plugins, by name.
+    /// What single plugins are given, and where they differ from the others, by name.
     #[serde(deserialize_with = "named_tables")]
     pub plugins: BTreeMap<Name, PluginTable>,
-    /// The sandbox.
+    /// How many runs live at one time, and on how many threads.
     #[serde(deserialize_with = "table")]
     pub sandbox: SandboxTable,
-    /// The compilation of components.
+    /// What the compilation of components may use.
     #[serde(deserialize_with = "table")]
     pub compile: CompileTable,
-    /// Processes for single runs.
+    /// What the processes of single runs may use, for `isolation = "process"`.
     #[serde(deserialize_with = "table")]
     pub workers: WorkersTable,
-    /// Stops.
+    /// How stops behave.
     #[serde(deserialize_with = "table")]
     pub stop: StopTable,
-    /// Tasks that agents hand to others.
+    /// How much agents may hand to others.
     #[serde(deserialize_with = "table")]
     pub delegation: DelegationTable,
-    /// How much is kept of sessions that outlive the process.
+    /// How much is kept of the sessions in a home.
     #[serde(deserialize_with = "table")]
     pub store: StoreTable,
-    /// The daemon.
+    /// The daemon: what it serves, where, and how it ends.
     #[serde(deserialize_with = "table")]
     pub serve: ServeTable,
-    /// Runs that begin by the clock. Only a profile has any.
+    /// Runs that begin by the clock, by name.
     #[serde(deserialize_with = "named_tables")]
     pub schedules: BTreeMap<ScheduleName, ScheduleTable>,
-    /// What is told to whoever watches many hosts.
+    /// Spans for a collector.
     #[serde(deserialize_with = "table")]
     pub telemetry: TelemetryTable,
     /// The text itself, for the parts that are read later.
@@ -103,19 +104,20 @@ pub struct Configuration {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PluginTable {
-    /// The folder of the plugin, or its `plugin.toml`. It goes before every other plugin of that name.
+    /// The folder of the plugin, or its `plugin.toml`. It goes before every other plugin of that name. Left out: it is looked for in
+    /// `plugin-directories`, and among those that are built in.
     #[serde(deserialize_with = "some_path")]
     pub path: Option<PathBuf>,
-    /// Where its runs are, in place of what is said for every plugin.
+    /// Where its runs are. Left out: as is said for every plugin.
     #[serde(deserialize_with = "isolation")]
     pub isolation: Option<Isolation>,
-    /// What it is given.
+    /// What it may touch and use, as far as its manifest asks for it.
     #[serde(deserialize_with = "table")]
     pub grants: Granted,
-    /// Its ceilings, in place of those for every plugin: lower or higher.
+    /// Its ceilings, lower or higher than those for every plugin; a key that is left out has the value of these.
     #[serde(deserialize_with = "table")]
     pub limits: LimitsTable,
-    /// What its guest reads, in place of what the manifest says, key by key.
+    /// What its guest reads as its configuration. A key goes before the same key of the manifest.
     pub configuration: Settings,
 }
 
@@ -124,21 +126,21 @@ pub struct PluginTable {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Granted {
-    /// Directories of this host.
+    /// Directories of this host that its guests see.
     #[serde(deserialize_with = "tables")]
     pub directories: Vec<GrantedDirectory>,
     /// Hosts that may be connected to.
     #[serde(deserialize_with = "tables")]
     pub network: Vec<HostEntry>,
-    /// Variables of the host's environment that may be read.
+    /// Variables of the host's environment that its guests see.
     pub environment: Vec<Variable>,
-    /// Secrets, and where each is kept.
+    /// Secrets that it may ask for by name, and where each is kept: `{ env = "VARIABLE" }` or `{ file = "PATH" }`.
     pub secrets: BTreeMap<SecretName, SecretSource>,
-    /// Tools that may be called.
+    /// Tools that may be called. Left out: none, and all for a plugin that is built in or named on the command line.
     pub tools: Option<Patterns>,
-    /// Models that may be asked.
+    /// Models that may be asked. Left out: none, and all for a plugin that is built in or named on the command line.
     pub models: Option<Patterns>,
-    /// Agents that may be handed tasks.
+    /// Agents that may be handed tasks. Left out: none, and all for a plugin that is built in or named on the command line.
     pub delegation: Option<Patterns>,
 }
 
@@ -151,7 +153,7 @@ pub struct GrantedDirectory {
     /// The directory on the host.
     #[serde(deserialize_with = "path")]
     pub path: PathBuf,
-    /// `read` (when left out) or `read-write`.
+    /// Whether files may be changed in it.
     #[serde(default = "read_only", deserialize_with = "access")]
     pub access: Access,
 }
@@ -160,10 +162,11 @@ pub struct GrantedDirectory {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct SandboxTable {
-    /// Runs alive at one time, at most 100,000.
+    /// Runs at one time (turns, children, tool calls, side runs): so many without a limit on fuel, and as many with one. A run that
+    /// finds no place is refused. Left out: as many as the limits of the machine allow, at most `Pool::USEFUL_SLOTS`; see [sizing](operating.md#sizing).
     #[serde(deserialize_with = "at_most::<_, 100_000>")]
     pub pool_size: Option<Count>,
-    /// Threads that execute guests, at most 1,024.
+    /// Threads that execute guests. Left out: one for each processor.
     #[serde(deserialize_with = "at_most::<_, 1_024>")]
     pub executor_threads: Option<Count>,
 }
@@ -172,14 +175,14 @@ pub struct SandboxTable {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CompileTable {
-    /// Time.
+    /// How long one may take.
     pub time: Option<Time>,
-    /// Memory of the compiling process.
+    /// Memory of the process that compiles one.
     pub memory: Option<Size>,
-    /// Compilations at one time, at most 256.
+    /// Compilations at one time; more of them wait. Left out: half the processors, at least 1 and at most `CompileLimits::MOST_JOBS`.
     #[serde(deserialize_with = "at_most::<_, 256>")]
     pub jobs: Option<Count>,
-    /// Bytes of a component. A larger one is refused before it is read.
+    /// The largest component. A larger one is refused before it is read.
     pub component_bytes: Option<Size>,
 }
 
@@ -187,12 +190,12 @@ pub struct CompileTable {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct WorkersTable {
-    /// Processes at one time, at most 10,000.
+    /// Processes at one time. A run that finds them all taken is refused.
     #[serde(deserialize_with = "at_most::<_, 10_000>")]
     pub processes: Option<Count>,
-    /// Memory of one process, in place of what its run may have and 256 MiB.
+    /// Memory of one process. Left out: what its run may have, and 256 MiB and room for its code and its frames.
     pub memory: Option<Size>,
-    /// Processor time of one process, in place of twice the wall time of its run.
+    /// Processor time of one process. Left out: twice the wall time of its run, and none where that has none.
     pub processor_time: Option<Time>,
     /// How long one may take to end after a hard stop, before it is killed.
     pub stop_bound: Option<Time>,
@@ -211,7 +214,7 @@ pub struct DelegationTable {
     /// Runs that a turn may start below itself, at any depth.
     #[serde(deserialize_with = "number")]
     pub descendants_per_tree: Option<u64>,
-    /// Calls with something in the background at one time, in all sessions; 0 for nothing in the background.
+    /// Calls that have something in the background at one time, in all sessions; 0 for nothing in the background.
     #[serde(deserialize_with = "number")]
     pub units_per_host: Option<u64>,
     /// The same, for each session.
@@ -220,7 +223,7 @@ pub struct DelegationTable {
     /// Units that may wait in line for a place in the background.
     #[serde(deserialize_with = "number")]
     pub queued_units: Option<u64>,
-    /// Units of a session that run or wait to be read.
+    /// Background units of a session that run or whose result nobody has read.
     #[serde(deserialize_with = "number")]
     pub unread_completions: Option<u64>,
 }
@@ -229,17 +232,17 @@ pub struct DelegationTable {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct StoreTable {
-    /// Events of a session; the oldest go first.
+    /// Events that are kept of a session; the oldest go first.
     #[serde(deserialize_with = "number")]
     pub events_per_session: Option<u64>,
-    /// Bytes of them.
+    /// The size of the events that are kept of a session; the oldest go first.
     pub event_bytes_per_session: Option<Size>,
-    /// Bytes of the messages of a session. A turn that would begin above it is refused.
+    /// The size of the messages of a session. A turn that would begin above it is refused.
     pub transcript_bytes_per_session: Option<Size>,
-    /// Background units whose results were read and that can still be asked for; the oldest go first.
+    /// Background units of a session whose results were read and can still be asked for; the oldest go first.
     #[serde(deserialize_with = "number")]
     pub read_units_per_session: Option<u64>,
-    /// Bytes of the database. New sessions and turns are refused above it.
+    /// The size of the database. New sessions and turns are refused above it; what runs is still recorded.
     pub bytes: Option<Size>,
 }
 
@@ -248,7 +251,7 @@ pub struct StoreTable {
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TelemetryTable {
     /// Where spans are sent over OTLP/HTTP, whole with its path. The command sends them if it was built with the feature `otel`,
-    /// and refuses this key otherwise.
+    /// and refuses this key otherwise. Left out: nothing is sent.
     #[serde(deserialize_with = "endpoint")]
     pub otlp_endpoint: Option<String>,
 }
@@ -257,13 +260,13 @@ pub struct TelemetryTable {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RatesTable {
-    /// Requests of one token in a minute.
+    /// Requests of one token in a minute, in the long run.
     #[serde(deserialize_with = "at_most::<_, 1_000_000>")]
     pub requests_per_minute: Option<Count>,
     /// Requests of one token at once.
     #[serde(deserialize_with = "at_most::<_, 1_000_000>")]
     pub burst: Option<Count>,
-    /// Requests of one address in a minute, whoever asks.
+    /// Requests of one address in a minute, in the long run, whatever its tokens; also where there are no tokens.
     #[serde(deserialize_with = "at_most::<_, 1_000_000>")]
     pub peer_requests_per_minute: Option<Count>,
     /// Requests of one address at once.
@@ -275,35 +278,37 @@ pub struct RatesTable {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ServeTable {
-    /// The directory of the profiles: each folder in it with a `profile.toml` is one.
+    /// The directory of the profiles: each folder in it with a `profile.toml` is one. Left out: it has to be given as `--profiles`,
+    /// which goes before it.
     #[serde(deserialize_with = "some_path")]
     pub profiles: Option<PathBuf>,
-    /// The Unix socket.
+    /// The Unix socket; `--socket` goes before it. Left out: `$CHECKREIN_SOCKET`, else `checkrein/api.sock` in `$XDG_RUNTIME_DIR`.
     #[serde(deserialize_with = "some_path")]
     pub socket: Option<PathBuf>,
-    /// An address to listen on beside it.
+    /// An address to listen on beside the socket; `--tcp` goes before it. Left out: none.
     #[serde(deserialize_with = "address")]
     pub tcp: Option<SocketAddr>,
-    /// Connections of each listener at one time, at most 100,000.
+    /// Connections of each listener at one time.
     #[serde(deserialize_with = "at_most::<_, 100_000>")]
     pub connections: Option<Count>,
-    /// How many of them one client may have: an address, or a process of this machine. At most 100,000.
+    /// How many of them one client may have: an address, or a process of this machine. Left out: half of them.
     #[serde(deserialize_with = "at_most::<_, 100_000>")]
     pub peer_connections: Option<Count>,
-    /// Requests that read or start something, at one time, at most 100,000.
+    /// Requests at one time that start something, and as many that read. Those that stop something are not counted.
     #[serde(deserialize_with = "at_most::<_, 100_000>")]
     pub requests: Option<Count>,
-    /// The most bytes of the body of a request.
+    /// The largest body of a request.
     pub body_bytes: Option<Size>,
-    /// The most bytes of a session that is sent to be read in.
+    /// The largest session that is sent to be read in.
     pub import_bytes: Option<Size>,
     /// How long the body of a request may take.
     pub body_time: Option<Time>,
     /// How long the head of a request may take, from the end of the one before.
     pub head_time: Option<Time>,
-    /// How long a client may take nothing of an answer.
+    /// How long a client may take nothing of an answer before it is cut off.
     pub write_time: Option<Time>,
-    /// The file with the tokens of those who may ask through the address.
+    /// The file with the tokens of those who may ask through the address. Left out: nobody has to say who they are, and only loopback
+    /// addresses can be listened on.
     #[serde(deserialize_with = "some_path")]
     pub tokens: Option<PathBuf>,
     /// How often may be asked through the address.
@@ -319,8 +324,18 @@ pub struct ServeTable {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct StopTable {
-    /// How long a soft stop stays soft.
+    /// How long a soft stop stays soft before it becomes hard.
     pub grace: Option<Grace>,
+}
+
+impl StopTable {
+    /// How long a soft stop stays soft, where the operator says nothing else.
+    pub const GRACE: Duration = Duration::from_secs(30);
+}
+
+impl ServeTable {
+    /// How long what is stopped hard may take to end, where the operator says nothing else.
+    pub const SETTLE: Duration = Duration::from_secs(10);
 }
 
 impl CompileTable {

@@ -16,10 +16,10 @@ use crate::sandbox::{Addresses, Endpoint};
 pub struct HostEntry {
     /// A host name, an address, `*.example.org` for all names below one, or `*` for every host.
     pub host: HostPattern,
-    /// The port; left out for every port.
+    /// The port. Left out: every port.
     #[serde(default)]
     pub port: Option<NonZeroU16>,
-    /// Whether the name may also stand for loopback, private and link-local addresses. Left out: it may not.
+    /// Whether the name may also stand for loopback, private and link-local addresses.
     #[serde(default)]
     pub private: bool,
 }

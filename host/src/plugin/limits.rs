@@ -14,9 +14,9 @@ pub struct LimitsTable {
     pub memory: Option<Size>,
     /// See [`Limits::table_elements`].
     pub table_elements: Option<Count>,
-    /// See [`Limits::fuel`]; `"none"` for no bound.
+    /// See [`Limits::fuel`].
     pub fuel: Option<Bound<Count>>,
-    /// See [`Limits::wall_time`]; `"none"` for no bound.
+    /// See [`Limits::wall_time`].
     pub wall_time: Option<Bound<Time>>,
     /// See [`Limits::door_bytes`].
     pub door_bytes: Option<Size>,
@@ -28,7 +28,7 @@ pub struct LimitsTable {
     pub log_bytes: Option<Size>,
     /// See [`Limits::calls_in_flight`].
     pub calls_in_flight: Option<Count>,
-    /// See [`Limits::model_tokens`]; `"none"` for no bound.
+    /// See [`Limits::model_tokens`].
     pub model_tokens: Option<Bound<Count>>,
     /// See [`Limits::open_files`].
     pub open_files: Option<Count>,

@@ -21,25 +21,25 @@ use crate::schedule::{Expression, Missed, Overlap, Schedule, Zone};
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ScheduleTable {
-    /// When.
+    /// When: minute, hour, day of the month, month, day of the week.
     pub cron: Expression,
-    /// Whose clock that is.
+    /// Whose clock `cron` speaks of.
     #[serde(default)]
     pub time_zone: Zone,
-    /// What becomes of the times at which the host was not there.
+    /// What becomes of times at which the host was not there: they are left out, made up for by one run, or by one each, up to N.
     #[serde(default)]
     pub missed: Missed,
-    /// What becomes of a time at which an earlier run has not ended.
+    /// What becomes of a time at which an earlier run has not ended: it is left out, waits, or is run beside it.
     #[serde(default)]
     pub overlap: Overlap,
     /// The agent that is run.
     pub agent: Name,
     /// What it is asked to do.
     pub goal: String,
-    /// JSON for it, or nothing.
+    /// JSON that the agent reads beside the goal. Left out: nothing.
     #[serde(default)]
     pub input: String,
-    /// The session that a run belongs to.
+    /// The session that a run belongs to: a new one each time, or always that of this name.
     #[serde(default)]
     pub session: ScheduleSession,
 }

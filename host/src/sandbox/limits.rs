@@ -8,26 +8,27 @@ use serde::{Deserialize, Serialize};
 /// How much one run may use. Every field is enforced by the sandbox or by the door.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Linear memory of the whole store, in bytes.
+    /// Memory of a run: all its linear memories together.
     pub memory: u64,
-    /// Elements of all tables of the store.
+    /// Elements of all tables of a run, which mostly hold functions.
     pub table_elements: u64,
-    /// Units of fuel (about one for each instruction); none for no bound. A run with a bound executes code
-    /// that counts, which costs up to 1.4 times on tight loops.
+    /// Units of fuel, about one for each instruction. A run with a bound executes code that counts, which costs up to 1.4
+    /// times on tight loops.
     pub fuel: Option<u64>,
-    /// Time from the start of the run to its end; none for no bound.
+    /// Time from the start of a run to its end, with all that it waits for.
     pub wall_time: Option<Duration>,
-    /// Bytes that may cross the door in both directions over the whole run.
+    /// What a run may exchange with the host over its whole life, in both directions: arguments and answers of calls, files,
+    /// network.
     pub door_bytes: u64,
-    /// Bytes that may cross the door in one call.
+    /// What it may exchange with the host in one call.
     pub call_bytes: u64,
-    /// Bytes of the final result.
+    /// The result of a run.
     pub output_bytes: u64,
-    /// Bytes of log lines and of standard output and error.
+    /// Its log lines, standard output and standard error together.
     pub log_bytes: u64,
     /// Tool calls of an agent at work at one time. More of them in one batch wait for their turn.
     pub calls_in_flight: u64,
-    /// Tokens of model requests and answers; none for no bound.
+    /// Tokens of model requests and their answers, with those of the runs below it.
     pub model_tokens: Option<u64>,
     /// Files, directories and connections open at one time. The host keeps up to 64 KiB for each that is being read or
     /// written.

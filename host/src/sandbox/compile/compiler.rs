@@ -40,6 +40,11 @@ pub struct CompileLimits {
     pub jobs: usize,
 }
 
+impl CompileLimits {
+    /// The most compilations at one time, where nothing else is said.
+    pub const MOST_JOBS: usize = 4;
+}
+
 impl Default for CompileLimits {
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -47,7 +52,7 @@ impl Default for CompileLimits {
             component_bytes: 64 << 20,
             memory: 2 << 30,
             time: Duration::from_secs(120),
-            jobs: (processors / 2).clamp(1, 4),
+            jobs: (processors / 2).clamp(1, CompileLimits::MOST_JOBS),
         }
     }
 }
