@@ -15,3 +15,4 @@ mod sessions;
 mod shutdown;
 mod sides;
 mod tickets;
+mod watch;

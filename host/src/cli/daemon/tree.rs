@@ -23,7 +23,7 @@ pub(crate) struct Tree {
     /// Only this profile.
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
-    /// Draw it anew until Ctrl-C, on a terminal.
+    /// Draw it anew until Ctrl-C, on a terminal as large as that is.
     #[arg(long, conflicts_with = "json")]
     watch: bool,
 }
@@ -39,15 +39,25 @@ impl Tree {
             Some(name) => format!("/v1/profiles/{}/tree", super::client::step(name)),
             None => "/v1/tree".to_owned(),
         };
-        setup::block_on(async {
+        let drawing = async {
             loop {
                 let tree = client.get(&path).await?;
                 if !self.watch {
                     return self.daemon.print(&tree, |tree| drawn(&read(tree)));
                 }
-                screen::clear_terminal()?;
-                text::print(&drawn(&read(&tree)))?;
+                screen::draw(&drawn(&read(&tree)))?;
                 tokio::time::sleep(REDRAW).await;
+            }
+        };
+        setup::block_on(async {
+            tokio::select! {
+                drawn = drawing => drawn,
+                heard = tokio::signal::ctrl_c() => match heard {
+                    Ok(()) => Ok(Code::Interrupted),
+                    Err(error) => {
+                        Err(Problem::because(Code::Refused, "could not listen for Ctrl-C", error))
+                    }
+                },
             }
         })
     }
