@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use checkrein_testkit::wire::{Reply, Wire};
 use checkrein_testkit::{PATIENCE, Plugin, guest};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -642,6 +643,44 @@ fn the_log_can_be_json() -> Result {
     assert_eq!(spans, ["turn", "child"], "{line}");
     let wrong = desk.command(&goal).env("CHECKREIN_LOG_FORMAT", "yaml").output()?;
     Ended::of(wrong)?.is(2, &["CHECKREIN_LOG_FORMAT", "yaml", "`text` or `json`"]);
+    Ok(())
+}
+
+/// What a child, its tools and its models are about can be followed by their ids.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_of_the_log_names_the_work_that_it_was_written_in() -> Result {
+    let wire = Wire::start().await?;
+    wire.reply(Reply::new().text("an answer"));
+    let models = format!(
+        "default-model = \"main\"\n[models.main]\nkind = \"openai\"\nmodel = \"m\"\nbase-url = \"{}\"\n",
+        wire.openai()
+    );
+    let desk = Desk::new()?.with(&Plugin::tool("tool", guest("tool")))?.file("c.toml", models)?;
+    let goal = r#"delegate {"mode":"inline","tasks":[{"goal":"ask something\ncall tool_logs {\"text\":\"lllllll\",\"count\":1}"}]}"#;
+    let mut command = desk.command(&["run", "--config", "c.toml", "--plugin", "./tool"]);
+    command.args(["./agent", goal, "--log-format=json"]).env("CHECKREIN_LOG", "checkrein=debug");
+    let output = tokio::task::spawn_blocking(move || command.output()).await??;
+    let err = String::from_utf8(output.stderr)?;
+    assert!(output.status.success(), "{err}");
+    // Of the tool's own line, and of what was said of the answer of the model.
+    for (words, name, key, value) in [
+        ("\"lllllll\"", "tool call", "tool", "tool_logs"),
+        ("a model answers", "model request", "model", "main"),
+    ] {
+        let line = err.lines().find(|line| line.starts_with('{') && line.contains(words));
+        let line: serde_json::Value = serde_json::from_str(line.unwrap_or_default())?;
+        let spans = line["spans"].as_array().map_or(&[][..], Vec::as_slice);
+        let all: Vec<[&str; 3]> = spans
+            .iter()
+            .map(|span| ["name", "kind", "run"].map(|key| span[key].as_str().unwrap_or_default()))
+            .collect();
+        let session = spans[0]["session"].as_str().unwrap_or_default();
+        let (turn, child) = (format!("{session}.1"), format!("{session}.1.1"));
+        let expected = [["turn", "turn", &turn], ["child", "child", &child], [name, name, &child]];
+        assert_eq!(all, expected, "{line}");
+        assert!(spans.iter().all(|span| span["session"] == session), "{line}");
+        assert_eq!(spans[2][key], value, "{line}");
+    }
     Ok(())
 }
 
