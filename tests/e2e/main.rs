@@ -27,7 +27,5 @@ mod recorded;
 mod side_runs;
 mod start;
 mod stops;
-#[cfg(feature = "otel")]
-mod telemetry;
 mod tokens;
 mod workers;
