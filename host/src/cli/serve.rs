@@ -48,7 +48,7 @@ impl Serve {
     /// Serves until it is asked to end.
     pub(super) fn execute(self, log: Log) -> Result<Code, Problem> {
         let configuration = self.options.configuration()?;
-        if let Some(place) = configuration.for_profiles() {
+        if let Some((_, place)) = configuration.for_profiles() {
             let words = format!("{place}: it counts for nothing here");
             return Err(Problem::new(Code::Usage, words).advise(
                 "write it into the `profile.toml` of each profile that it is for; a daemon hands nothing of it down",

@@ -422,9 +422,8 @@ impl Configuration {
         ConfigurationError::Refused(Refusal { place: self.place(key), reason: reason.to_string() })
     }
 
-    /// What it sets that a daemon takes from its profiles alone: the place of the first such key. Schedules
-    /// are refused by every host without a profile.
-    pub fn for_profiles(&self) -> Option<Place> {
+    /// What it sets that a daemon takes from its profiles alone: the first such key, and its place.
+    pub fn for_profiles(&self) -> Option<(&'static str, Place)> {
         let Configuration {
             default_model,
             plugin_directories,
@@ -433,6 +432,7 @@ impl Configuration {
             models,
             plugins,
             store,
+            schedules,
             ..
         } = self;
         let set = [
@@ -443,10 +443,11 @@ impl Configuration {
             ("models", !models.is_empty()),
             ("plugins", !plugins.is_empty()),
             ("store", *store != StoreTable::default()),
+            ("schedules", !schedules.is_empty()),
         ];
         let (key, _) = set.into_iter().find(|(_, set)| *set)?;
         let Source { text, file, .. } = &self.source;
-        Some(document::locate(text, file, &[key]))
+        Some((key, document::locate(text, file, &[key])))
     }
 
     /// The names of the models.

@@ -362,7 +362,7 @@ fn a_configuration_that_is_wrong_is_refused_with_its_place_and_key() -> Result<(
         ("tokens = \".\"", "checkrein.toml:4:1: `serve.tokens`: could not use the tokens in "),
         (
             "[schedules.s]\ncron = \"* * * * *\"\nagent = \"a\"\ngoal = \"g\"",
-            "checkrein.toml:4:12: `schedules.s`: schedules belong to a profile",
+            "checkrein.toml:4:2: `schedules`: it counts for nothing here",
         ),
     ] {
         let folder = home(line)?;
