@@ -148,6 +148,31 @@ fn the_reference_of_the_configuration_is_that_of_the_code() {
     );
 }
 
+/// Of every number, size and time that bounds something `docs/operating.md` says whom it holds up.
+#[test]
+fn the_chapter_on_limits_has_every_bound() {
+    let page = fs::read_to_string(root().join("docs/operating.md")).expect("it can be read");
+    let (_, chapter) = page.split_once("\n## Limits\n").expect("a chapter on limits");
+    let chapter = chapter.split("\n## ").next().unwrap_or_default();
+    let no_bounds = ["executor-threads", "port", "retry-pause-seconds", "grace"];
+    let mut usual = usual();
+    let mut found = 0;
+    for (_, file, name) in TABLES {
+        let bounds = fields(file, name, &mut usual).into_iter().filter(|field| {
+            let kinds = ["whole number", "size", "time", "seconds"];
+            let is_amount = kinds.iter().any(|kind| {
+                field.kind.strip_prefix(kind).is_some_and(|rest| !rest.starts_with(" zone"))
+            });
+            is_amount && !no_bounds.contains(&field.key.as_str())
+        });
+        for Field { key, .. } in bounds {
+            found += 1;
+            assert!(chapter.contains(&format!("`{key}`")), "nothing is said of `{key}` in {name}");
+        }
+    }
+    assert!(found > 40, "{found}");
+}
+
 /// The examples of the page are what they say, and each value of the column can be written as it stands there.
 #[test]
 fn what_the_reference_says_can_be_written() {
