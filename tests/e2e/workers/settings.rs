@@ -58,7 +58,9 @@ async fn isolation_that_cannot_be_had_is_an_error() -> Result {
         let builder = Host::builder(Compilation::InProcess).configuration(configuration);
         let error = builder.build().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Configuration);
-        assert!(error.to_string().contains("HostBuilder::workers"), "{error}");
+        let words = format!("{:#}", anyhow::Error::from(error));
+        assert!(words.contains("HostBuilder::workers"), "{words}");
+        assert!(words.contains("checkrein.toml:"), "{words}");
     }
     Ok(())
 }
