@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use serde::{Deserialize, Serialize};
 
 use super::report::{Piece, Report};
@@ -240,8 +242,11 @@ impl Steps {
                     None => Ok(()),
                 }
             };
-            let (also, given) = tokio::join!(also, given);
-            also.and(given)
+            // A panic of one must not take the other away: it goes on when both have ended.
+            let (also, given) = (AssertUnwindSafe(also), AssertUnwindSafe(given));
+            let (also, given) = tokio::join!(also.catch_unwind(), given.catch_unwind());
+            let ended = |ended: Result<_, _>| ended.unwrap_or_else(|panic| resume_unwind(panic));
+            ended(also).and(ended(given))
         })
     }
 
