@@ -44,24 +44,20 @@ fn main() {
     let folder = folder.join(format!("store-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     println!("in {}", folder.display());
-    let time = Duration::from_millis(if quick { 500 } else { 5_000 });
-
-    let direct = directly(&folder.join("direct.db"), time);
-    println!("{:<56} {:>10} {:>10} {:>10} {:>8}", "", "events/s", "p50 ms", "p99 ms", "ratio");
-    line("directly, one commit per event", &direct, &direct);
+    let time = Duration::from_millis(if quick { 200 } else { 1_000 });
+    let mut direct = Direct::open(&folder.join("direct.db"));
+    println!("{:<48} {:>10} {:>8} {:>8}", "", "events/s", "p50 ms", "p99 ms");
     for sessions in [1, 100] {
         let path = folder.join(format!("{sessions}.db"));
         let store = Arc::new(Sqlite::open(&path, Retention::default()).expect("it opens"));
-        let promised = promises(&store, sessions, time);
-        line(&format!("promises, {sessions} sessions, one in flight each"), &promised, &direct);
-        let health = store.health();
-        println!(
-            "{:<56} {:>10.1} writes per commit",
-            "",
-            health.writes as f64 / health.commits as f64
-        );
-        let owed = streams(&store, sessions, time);
-        line(&format!("owed, {sessions} sessions, up to 100 in flight each"), &owed, &direct);
+        (0..sessions).for_each(|session| created(&*store, &name(session)));
+        let promises = format!("promises, {sessions} sessions, one in flight each");
+        let p99 = beside(&mut direct, &promises, time, || {
+            in_flight(&store, sessions, time, Class::Promise, 1)
+        });
+        own_commits(&store, p99);
+        let owed = format!("owed, {sessions} sessions, up to 100 in flight each");
+        beside(&mut direct, &owed, time, || in_flight(&store, sessions, time, Class::Owed, 100));
         close(&store);
     }
     in_memory();
@@ -71,6 +67,9 @@ fn main() {
     }
     std::fs::remove_dir_all(&folder).expect("it goes");
 }
+
+/// Rounds of each measurement.
+const ROUNDS: usize = 9;
 
 struct Measured {
     rate: f64,
@@ -83,63 +82,112 @@ impl Measured {
         Measured { rate: waits.len() as f64 / took.as_secs_f64(), waits }
     }
 
+    /// Milliseconds.
     fn at(&self, of_thousand: usize) -> f64 {
         let index = (self.waits.len() * of_thousand / 1_000).min(self.waits.len() - 1);
         self.waits[index].as_secs_f64() * 1e3
     }
 }
 
-fn line(what: &str, measured: &Measured, direct: &Measured) {
-    println!(
-        "{what:<56} {:>10.0} {:>10.3} {:>10.3} {:>8.1}",
-        measured.rate,
-        measured.at(500),
-        measured.at(990),
-        measured.rate / direct.rate
-    );
-    if !std::ptr::eq(measured, direct) {
-        println!(
-            "{:<56} {:>10} {:>10.1} {:>10.1}   of direct commits' p50 and p99",
-            "",
-            "",
-            measured.at(500) / direct.at(500),
-            measured.at(990) / direct.at(990)
-        );
-    }
+fn middle(figures: impl Iterator<Item = f64>) -> f64 {
+    let mut figures: Vec<f64> = figures.collect();
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
 }
 
-/// The same rows, a commit for each event.
-fn directly(path: &Path, time: Duration) -> Measured {
-    let database = Connection::open(path).expect("it opens");
-    database
-        .execute_batch(
-            "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
-             CREATE TABLE session (key INTEGER PRIMARY KEY, last_seq INTEGER, bytes INTEGER); \
-             INSERT INTO session VALUES (1, 0, 0); \
-             CREATE TABLE event (session INTEGER NOT NULL REFERENCES session (key), \
-             seq INTEGER NOT NULL, at_ms INTEGER NOT NULL, run TEXT NOT NULL, body TEXT NOT NULL, \
-             PRIMARY KEY (session, seq)) WITHOUT ROWID",
-        )
-        .expect("a schema");
-    let mut insert =
-        database.prepare("INSERT INTO event VALUES (1, ?1, ?2, ?3, ?4)").expect("it is SQL");
-    let mut update = database
-        .prepare("UPDATE session SET last_seq = ?1, bytes = bytes + ?2 WHERE key = 1")
-        .expect("it is SQL");
-    let mut waits = Vec::new();
-    let begun = Instant::now();
-    for seq in 1_i64.. {
-        let at = Instant::now();
-        database.execute_batch("BEGIN IMMEDIATE").expect("it begins");
-        insert.execute(params![seq, seq, "w1-1", BODY]).expect("it is there");
-        update.execute(params![seq, BODY.len() as i64]).expect("it is there");
-        database.execute_batch("COMMIT").expect("it is committed");
-        waits.push(at.elapsed());
-        if begun.elapsed() > time {
-            break;
-        }
+/// Measures in turn with the baseline, so that noise of the machine meets both. Every figure is the middle of its rounds.
+/// Gives that of ours below which 99 of 100 waits are, in milliseconds.
+fn beside(
+    direct: &mut Direct,
+    what: &str,
+    time: Duration,
+    mut ours: impl FnMut() -> Measured,
+) -> f64 {
+    let rounds: Vec<_> = (0..ROUNDS).map(|_| (direct.round(time), ours())).collect();
+    let figures = |of: fn(&(Measured, Measured)) -> &Measured| {
+        let rate = middle(rounds.iter().map(|round| of(round).rate));
+        let at = |thousand| middle(rounds.iter().map(|round| of(round).at(thousand)));
+        (rate, at(500), at(990))
+    };
+    let ratio = |figure: &dyn Fn(&Measured) -> f64| {
+        middle(rounds.iter().map(|(direct, ours)| figure(ours) / figure(direct)))
+    };
+    let (rate, p50, p99) = figures(|round| &round.0);
+    println!("{:<48} {rate:>10.0} {p50:>8.3} {p99:>8.3}", "directly, one commit per event");
+    let (rate, p50, p99) = figures(|round| &round.1);
+    println!("{what:<48} {rate:>10.0} {p50:>8.3} {p99:>8.3}");
+    println!(
+        "{:<48} {:>8.1} × {:>6.1} × {:>6.1} ×",
+        "",
+        ratio(&|one| one.rate),
+        ratio(&|one| one.at(500)),
+        ratio(&|one| one.at(990))
+    );
+    p99
+}
+
+/// How large the store's own commits were and how long they took, and such a wait in them.
+fn own_commits(store: &Sqlite, p99: f64) {
+    let (health, times) = (store.health(), store.commit_times().expect("they are counted"));
+    let took = times.seconds / times.count as f64 * 1e3;
+    println!(
+        "{:<48} {:.1} writes in a commit of {took:.3} ms; p99 is {:.1} of them",
+        "",
+        health.writes as f64 / health.commits as f64,
+        p99 / took
+    );
+}
+
+/// Sessions of the baseline.
+const SESSIONS: usize = 100;
+
+/// The same rows in the same tables without the store: a commit for each event, one after the other.
+struct Direct {
+    database: Connection,
+    /// The number and the place of each session's newest event.
+    newest: Vec<(i64, i64)>,
+}
+
+impl Direct {
+    fn open(path: &Path) -> Direct {
+        let store = Sqlite::open(path, Retention::default()).expect("it opens");
+        (0..SESSIONS).for_each(|session| created(&store, &name(session)));
+        close(&store);
+        drop(store);
+        let database = Connection::open(path).expect("it opens");
+        database
+            .execute_batch(
+                "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON",
+            )
+            .expect("it is set");
+        Direct { database, newest: vec![(0, 0); SESSIONS] }
     }
-    Measured::of(waits, begun.elapsed())
+
+    fn round(&mut self, time: Duration) -> Measured {
+        let insert = "INSERT INTO journal (session, seq, before, at_ms, run, body) \
+                      VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        let mut insert = self.database.prepare(insert).expect("it is SQL");
+        let update = "UPDATE extent SET last_seq = ?2, newest = ?3, \
+                      event_bytes = event_bytes + ?4, updated_ms = ?5 WHERE session = ?1";
+        let mut update = self.database.prepare(update).expect("it is SQL");
+        let mut waits = Vec::new();
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            for (key, (seq, newest)) in (1_i64..).zip(&mut self.newest) {
+                let at = Instant::now();
+                self.database.execute_batch("BEGIN IMMEDIATE").expect("it begins");
+                let (before, at_ms) = (*newest, 1_764_547_200_000_i64 + *seq);
+                *seq += 1;
+                let row = params![key, *seq, before, at_ms, "w1-1", BODY];
+                *newest = insert.insert(row).expect("it is there");
+                let row = params![key, *seq, *newest, BODY.len() as i64, at_ms];
+                update.execute(row).expect("it is there");
+                self.database.execute_batch("COMMIT").expect("it is committed");
+                waits.push(at.elapsed());
+            }
+        }
+        Measured::of(waits, begun.elapsed())
+    }
 }
 
 fn name(session: usize) -> SessionId {
@@ -166,18 +214,7 @@ fn created(store: &dyn Store, session: &SessionId) {
     let settings = Body::from("{}".to_owned());
     let created = Change::Created { agent: "assistant".to_owned(), settings };
     let told = say(store, session, Class::Promise, vec![created]);
-    // A session of an earlier measurement goes on.
-    drop(told.blocking_recv().expect("it is told"));
-}
-
-/// Each session promises one event after the other.
-fn promises(store: &Arc<Sqlite>, sessions: usize, time: Duration) -> Measured {
-    in_flight(store, sessions, time, Class::Promise, 1)
-}
-
-/// Each session goes on while up to a hundred of its events are on their way.
-fn streams(store: &Arc<Sqlite>, sessions: usize, time: Duration) -> Measured {
-    in_flight(store, sessions, time, Class::Owed, 100)
+    told.blocking_recv().expect("it is told").expect("it is recorded");
 }
 
 /// Sessions are tasks, as they are in a host.
@@ -188,9 +225,6 @@ fn in_flight(
     class: Class,
     most: usize,
 ) -> Measured {
-    for session in 0..sessions {
-        created(&**store, &name(session));
-    }
     let control = tokio::runtime::Runtime::new().expect("a runtime");
     let begun = Instant::now();
     let one = |session: usize| {

@@ -39,7 +39,7 @@ impl<'c> Journal<'c> {
 
     /// Reads where a session's events are.
     pub(super) fn find(database: &'c Connection, session: i64) -> Result<Journal<'c>, StoreError> {
-        let sql = "SELECT first_seq, last_seq, newest FROM session WHERE key = ?1";
+        let sql = "SELECT first_seq, last_seq, newest FROM extent WHERE session = ?1";
         let found = database.prepare_cached(sql).and_then(|mut sql| {
             sql.query_row([session], |row| {
                 Ok(Journal {
@@ -195,7 +195,7 @@ impl Tables<'_> {
 
     /// Drops a piece of the events of a session that is deleted, the newest first. Says whether there were any.
     pub(super) fn drop_newest(&self, session: i64, most: u64) -> Result<bool, StoreError> {
-        let newest = "SELECT newest FROM session WHERE key = ?1";
+        let newest = "SELECT newest FROM extent WHERE session = ?1";
         let Some(newest) = self.one(newest, [session], |row| row.get::<_, i64>(0))? else {
             return Ok(false);
         };
@@ -210,7 +210,7 @@ impl Tables<'_> {
         if place == newest {
             return Ok(false);
         }
-        self.run("UPDATE session SET newest = ?2 WHERE key = ?1", [session, place])?;
+        self.run("UPDATE extent SET newest = ?2 WHERE session = ?1", [session, place])?;
         Ok(true)
     }
 }

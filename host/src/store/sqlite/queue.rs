@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
 
+use super::gather::Batch;
 use crate::metrics::Histogram;
 use crate::store::{Change, Class, Health, Recorded, Retention, StoreError, Write};
 
@@ -93,6 +94,8 @@ struct State {
     ended: Option<Result<(), StoreError>>,
     /// Something was queued since the last attempt.
     fresh: bool,
+    /// From so many writes on the writer is to be woken.
+    wakes: usize,
     health: Health,
 }
 
@@ -112,8 +115,11 @@ impl Queue {
         state.health.queued_bytes += bytes;
         state.writes.push_back(queued);
         state.fresh = true;
+        let wakes = state.writes.len() == state.wakes;
         drop(state);
-        self.changed.notify_one();
+        if wakes {
+            self.changed.notify_one();
+        }
         Ok(())
     }
 
@@ -165,6 +171,27 @@ impl Queue {
         set(&mut self.state().health);
     }
 
+    /// Looks for a write without sleeping, for so long at most: to be woken takes as long.
+    pub(super) fn look_out(&self, most: Duration) {
+        let begun = Instant::now();
+        while self.state().writes.is_empty() && begun.elapsed() < most {
+            std::thread::yield_now();
+        }
+    }
+
+    /// What has come for a batch in which there is room for it, at once or within that time. So many are expected.
+    pub(super) fn more(&self, expected: usize, within: Duration, batch: &Batch) -> Vec<Queued> {
+        let mut state = self.state();
+        if state.writes.is_empty() && !state.closing && !within.is_zero() {
+            // Not for each of them: whoever is woken costs those who come.
+            state.wakes = expected.div_ceil(2);
+            let waited = self.changed.wait_timeout(state, within);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state.wakes = 0;
+        }
+        state.batch(batch.writes.len(), batch.bytes)
+    }
+
     /// Waits for the next thing to do. `again` is when a batch that was not taken is tried again.
     pub(super) fn next(&self, again: Option<Instant>, other: Else) -> Next {
         let mut state = self.state();
@@ -182,8 +209,9 @@ impl Queue {
                 Some(again) => again <= now || state.fresh || state.closing,
             };
             if due {
+                state.wakes = 0;
                 state.fresh = false;
-                return Next::Batch(state.batch());
+                return Next::Batch(state.batch(0, 0));
             }
             if let Some(waiter) = state.compact.pop_front() {
                 return Next::Compact(waiter);
@@ -196,6 +224,7 @@ impl Queue {
                 (None, Else::WhenIdle) => Some(IDLE),
                 (None, Else::Nothing | Else::Now) => None,
             };
+            state.wakes = state.writes.len() + 1;
             match wait {
                 None => {
                     state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -215,19 +244,24 @@ impl Queue {
         }
     }
 
-    /// A batch has been written, or its writes were refused one by one.
-    pub(super) fn done(&self, batch: &[Queued]) {
-        let bytes: u64 = batch.iter().map(|queued| queued.bytes).sum();
-        self.state().health.queued_bytes -= bytes;
+    /// A batch of that many bytes has been committed, with so many writes that were not refused. Says how many wait now.
+    pub(super) fn done(&self, bytes: u64, written: u64) -> usize {
+        let mut state = self.state();
+        let health = &mut state.health;
+        health.queued_bytes -= bytes;
+        health.commits += 1;
+        health.writes += written;
+        state.writes.len()
     }
 
     /// A batch was not taken. What is owed goes back to the front, in its order; all promises that wait are given back to
     /// be refused, those that were queued behind the batch among them: the store takes none now.
-    pub(super) fn put_back(&self, batch: Vec<Queued>) -> Vec<Queued> {
+    pub(super) fn put_back(&self, batch: Batch) -> Vec<Queued> {
         let mut state = self.state();
         let behind = std::mem::take(&mut state.writes);
         let mut refused = Vec::new();
-        for queued in batch.into_iter().chain(behind) {
+        let batch = batch.writes.into_iter().map(|(queued, _)| queued);
+        for queued in batch.chain(behind) {
             match queued.write.class {
                 Class::Promise => {
                     state.health.queued_bytes -= queued.bytes;
@@ -270,12 +304,13 @@ impl Queue {
 }
 
 impl State {
-    fn batch(&mut self) -> Vec<Queued> {
-        let mut bytes = 0;
+    /// Takes what fits in a batch in which there is so much already.
+    fn batch(&mut self, writes: usize, mut bytes: u64) -> Vec<Queued> {
         let mut batch = Vec::new();
         while let Some(queued) = self.writes.front() {
             bytes += queued.bytes;
-            if !batch.is_empty() && (bytes > BATCH_BYTES || batch.len() >= BATCH_WRITES) {
+            let writes = writes + batch.len();
+            if writes > 0 && (bytes > BATCH_BYTES || writes >= BATCH_WRITES) {
                 break;
             }
             batch.extend(self.writes.pop_front());

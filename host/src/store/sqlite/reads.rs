@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension as _, Params, Row, Transaction, par
 
 use super::fault::{count, fault, int};
 use super::journal::Journal;
-use super::tables::{ACKNOWLEDGED, HEAD, head, state};
+use super::tables::{ACKNOWLEDGED, HEAD, SESSION, head, state};
 use crate::ids::SessionId;
 use crate::store::{EventPage, MessageRow, Read, SessionRow, StoreError, UnitRow, UnitState};
 
@@ -168,7 +168,7 @@ pub(super) fn sessions(
         }
     };
     let sql = format!(
-        "SELECT {HEAD}, name, agent, settings, created_ms, updated_ms FROM session \
+        "SELECT {HEAD}, name, agent, settings, created_ms, updated_ms FROM {SESSION} \
          WHERE key > ?1 AND deleted = 0 ORDER BY key LIMIT ?2"
     );
     rows(database, &sql, params![after, limited(limit)], session_row)
@@ -176,7 +176,7 @@ pub(super) fn sessions(
 
 pub(super) fn session(database: &Connection, id: &SessionId) -> Result<SessionRow, StoreError> {
     let sql = format!(
-        "SELECT {HEAD}, name, agent, settings, created_ms, updated_ms FROM session \
+        "SELECT {HEAD}, name, agent, settings, created_ms, updated_ms FROM {SESSION} \
          WHERE key = ?1"
     );
     let mut found = rows(database, &sql, [key(database, id)?], session_row)?;

@@ -10,6 +10,7 @@ use futures::FutureExt as _;
 
 use super::books::Books;
 use super::fault::Faults;
+use super::gather::Gathering;
 use super::open::{self, Options};
 use super::queue::Queue;
 use super::reads::{self, Reads};
@@ -88,8 +89,10 @@ impl Sqlite {
             faults: options.faults,
             books: Books::default(),
             chores: Chores::left(),
+            gathering: Gathering::default(),
             used,
             pages: 0,
+            since: (0, 0),
             failing: None,
         };
         let (waits, serves) = (Arc::clone(&queue), Arc::clone(&reads));

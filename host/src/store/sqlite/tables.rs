@@ -20,7 +20,10 @@ pub(super) struct Counters {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tables<'c>(pub(super) &'c Connection);
 
-/// The columns that a [`Head`] is made of, in the order of [`head`].
+/// Where a session is in the database.
+pub(super) const SESSION: &str = "session JOIN extent ON extent.session = session.key";
+
+/// The columns of [`SESSION`] that a [`Head`] is made of, in the order of [`head`].
 pub(super) const HEAD: &str = "key, generation, run, brings, first_seq, last_seq, event_bytes, first_message, \
      last_message, message_bytes, ended, units_open, units_unread, units_read, runs_open, newest";
 
@@ -142,7 +145,7 @@ impl Tables<'_> {
 
     /// What is recorded of a session. A new one would have that key.
     pub(super) fn known(&self, id: &SessionId, key: u64) -> Result<Known, StoreError> {
-        let sql = format!("SELECT {HEAD}, deleted FROM session WHERE name = ?1");
+        let sql = format!("SELECT {HEAD}, deleted FROM {SESSION} WHERE name = ?1");
         let found =
             self.one(&sql, [id.as_str()], |row| Ok((head(row)?, row.get::<_, i64>(16)?)))?;
         Ok(match found {
@@ -150,48 +153,6 @@ impl Tables<'_> {
             Some(_) => Known::Gone,
             None => Known::Never(key),
         })
-    }
-
-    /// Writes where a session stands.
-    pub(super) fn stands(&self, head: &Head, updated_ms: Option<u64>) -> Result<(), StoreError> {
-        let running = head.running.as_ref();
-        let sql = "UPDATE session SET generation = ?2, run = ?3, brings = ?4, first_seq = ?5, \
-                   last_seq = ?6, event_bytes = ?7, first_message = ?8, last_message = ?9, \
-                   message_bytes = ?10, ended = ?11, units_open = ?12, units_unread = ?13, \
-                   units_read = ?14, runs_open = ?15, newest = ?16, \
-                   updated_ms = ifnull(?17, updated_ms) \
-                   WHERE key = ?1";
-        let changed = self.run(
-            sql,
-            params![
-                int(head.key),
-                int(head.generation),
-                running.map(|running| &*running.run),
-                running.and_then(|running| running.brings).map(int),
-                int(head.first_seq),
-                int(head.last_seq),
-                int(head.event_bytes),
-                int(head.first_message),
-                int(head.last_message),
-                int(head.message_bytes),
-                int(head.ended),
-                int(head.units_open),
-                int(head.units_unread),
-                int(head.units_read),
-                int(head.runs_open),
-                int(head.newest),
-                updated_ms.map(int),
-            ],
-        )?;
-        there(head, changed)
-    }
-
-    /// Says what writes where a session stands in whose events alone something has changed. Most writes are of that
-    /// kind: it writes less, no index has to be looked at, and it is looked up once for a batch.
-    pub(super) fn stands_in_events(&self) -> Result<CachedStatement<'_>, StoreError> {
-        let sql = "UPDATE session SET first_seq = ?2, last_seq = ?3, newest = ?4, event_bytes = ?5, \
-                   updated_ms = ?6 WHERE key = ?1";
-        self.0.prepare_cached(sql).map_err(fault)
     }
 
     /// Carries out one step, and counts its bytes.
@@ -206,10 +167,12 @@ impl Tables<'_> {
         let key = int(head.key);
         match step {
             Step::Create { agent, settings } => {
-                let sql = "INSERT INTO session (key, name, agent, settings, created_ms, updated_ms) \
-                           VALUES (?1, ?2, ?3, ?4, ?5, ?5)";
+                let sql = "INSERT INTO session (key, name, agent, settings, created_ms) \
+                           VALUES (?1, ?2, ?3, ?4, ?5)";
                 let settings = settings.text();
                 self.run(sql, params![key, id.as_str(), agent, &*settings, int(at_ms)])?;
+                let sql = "INSERT INTO extent VALUES (?1, 1, 0, 0, 0, ?2)";
+                self.run(sql, params![key, int(at_ms)])?;
             }
             Step::CreatedBefore { ms } => {
                 let sql = "UPDATE session SET created_ms = ?2 WHERE key = ?1";
@@ -319,21 +282,65 @@ impl Tables<'_> {
     }
 }
 
-/// Writes where a session stands that differs in its events alone.
-pub(super) fn write_events(
-    sql: &mut CachedStatement<'_>,
-    head: &Head,
-    updated_ms: u64,
-) -> Result<(), StoreError> {
-    let row = params![
-        int(head.key),
-        int(head.first_seq),
-        int(head.last_seq),
-        int(head.newest),
-        int(head.event_bytes),
-        int(updated_ms),
-    ];
-    there(head, sql.execute(row).map_err(fault)?)
+/// Writes where sessions stand. Its statement is looked up once for a batch.
+pub(super) struct Stands<'c> {
+    tables: Tables<'c>,
+    extent: CachedStatement<'c>,
+}
+
+impl<'c> Stands<'c> {
+    pub(super) fn new(tables: Tables<'c>) -> Result<Stands<'c>, StoreError> {
+        let sql = "UPDATE extent SET first_seq = ?2, last_seq = ?3, newest = ?4, event_bytes = ?5, \
+                   updated_ms = ifnull(?6, updated_ms) WHERE session = ?1";
+        let extent = tables.0.prepare_cached(sql).map_err(fault)?;
+        Ok(Stands { tables, extent })
+    }
+
+    /// Writes where a session stands that stood `before`, where that is known. Most writes are events, which change
+    /// nothing of its own row.
+    pub(super) fn write(
+        &mut self,
+        head: &Head,
+        before: Option<&Head>,
+        updated_ms: Option<u64>,
+    ) -> Result<(), StoreError> {
+        if !before.is_some_and(|before| head.differs_in_events(before)) {
+            self.tables.write_row(head)?;
+        }
+        let row = params![
+            int(head.key),
+            int(head.first_seq),
+            int(head.last_seq),
+            int(head.newest),
+            int(head.event_bytes),
+            updated_ms.map(int),
+        ];
+        there(head, self.extent.execute(row).map_err(fault)?)
+    }
+}
+
+impl Tables<'_> {
+    fn write_row(&self, head: &Head) -> Result<(), StoreError> {
+        let running = head.running.as_ref();
+        let sql = "UPDATE session SET generation = ?2, run = ?3, brings = ?4, first_message = ?5, \
+                   last_message = ?6, message_bytes = ?7, ended = ?8, units_open = ?9, \
+                   units_unread = ?10, units_read = ?11, runs_open = ?12 WHERE key = ?1";
+        let row = params![
+            int(head.key),
+            int(head.generation),
+            running.map(|running| &*running.run),
+            running.and_then(|running| running.brings).map(int),
+            int(head.first_message),
+            int(head.last_message),
+            int(head.message_bytes),
+            int(head.ended),
+            int(head.units_open),
+            int(head.units_unread),
+            int(head.units_read),
+            int(head.runs_open),
+        ];
+        there(head, self.run(sql, row)?)
+    }
 }
 
 fn there(head: &Head, changed: usize) -> Result<(), StoreError> {

@@ -7,7 +7,7 @@ use rusqlite::{TransactionBehavior, params};
 use super::books::Standing;
 use super::fault::{Point, count, fault, int};
 use super::queue::Waiter;
-use super::tables::{ACKNOWLEDGED, Tables};
+use super::tables::{ACKNOWLEDGED, SESSION, Stands, Tables};
 use super::writer::Writer;
 use crate::ids::SessionId;
 use crate::store::rules::{Head, Known};
@@ -227,7 +227,7 @@ impl Writer {
                 if !waiting.is_empty() {
                     self.shorten();
                 }
-                self.measure(0, 0);
+                self.measure();
                 for waiter in waiting.drain(..) {
                     drop(waiter.send(Ok(())));
                 }
@@ -280,10 +280,11 @@ impl Writer {
         let keep = &self.retention;
         let drops = keep.transcript == Transcript::DropOldest;
         let read = || {
-            let mut sql = self.connection.prepare_cached(
-                "SELECT name FROM session WHERE deleted = 0 AND (last_seq + 1 - first_seq > ?1 \
-                 OR event_bytes > ?2 OR units_read > ?3 OR (?4 AND message_bytes > ?5))",
-            )?;
+            let sql = format!(
+                "SELECT name FROM {SESSION} WHERE deleted = 0 AND (last_seq + 1 - first_seq > ?1 \
+                 OR event_bytes > ?2 OR units_read > ?3 OR (?4 AND message_bytes > ?5))"
+            );
+            let mut sql = self.connection.prepare_cached(&sql)?;
             let bounds = params![
                 int(keep.events_per_session),
                 int(keep.event_bytes_per_session),
@@ -309,7 +310,7 @@ impl Writer {
             return Ok(false);
         };
         let more = Slack::None.trim(&tables, &mut head, &self.retention)?;
-        tables.stands(&head, None)?;
+        Stands::new(tables)?.write(&head, self.books.committed(id), None)?;
         transaction.commit().map_err(fault)?;
         draft.heads.insert(id.clone(), Standing::Here(head, true));
         self.books.commit(draft);

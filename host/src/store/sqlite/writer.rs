@@ -1,6 +1,5 @@
 //! The thread that writes.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -9,14 +8,15 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use super::books::{Books, Draft, Standing};
 use super::fault::{Faults, Point, fault};
+use super::gather::{Batch, Gathering};
 use super::journal::Append;
 use super::queue::{Else, Next, Queue, Queued, Waiter};
 use super::reads::Reads;
-use super::tables::{Tables, write_events};
+use super::tables::{Stands, Tables};
 use super::tidy::{Chores, Slack};
 use crate::store::memory::now_ms;
 use crate::store::rules::{Bounds, Step, number_after, of_the_write, plan};
-use crate::store::{Change, Recorded, Retention, StoreError};
+use crate::store::{Recorded, Retention, StoreError};
 
 /// Between two attempts, at first and at last.
 const BACKOFF: Duration = Duration::from_millis(100);
@@ -25,6 +25,12 @@ const BACKOFF_MOST: Duration = Duration::from_secs(2);
 /// Pages in the write-ahead log from which they are brought home when nobody writes, and in any case.
 const CHECKPOINT: u64 = 1_000;
 const CHECKPOINT_NOW: u64 = 4_000;
+
+/// While there are writes it is looked how large the database is after so many commits, after so many bytes of them, and
+/// after each commit when it is that near to its bound.
+const LOOK_COMMITS: u32 = 16;
+const LOOK_BYTES: u64 = 256 << 10;
+const NEAR: u64 = 1 << 20;
 
 /// The writer's own.
 pub(super) struct Writer {
@@ -36,10 +42,12 @@ pub(super) struct Writer {
     pub(super) faults: Faults,
     pub(super) books: Books,
     pub(super) chores: Chores,
-    /// Bytes that are in use, as of the last commit.
+    pub(super) gathering: Gathering,
+    /// Bytes that are in use, and pages that wait in the write-ahead log, as it was looked last.
     pub(super) used: u64,
-    /// Pages that wait in the write-ahead log.
     pub(super) pages: u64,
+    /// Commits since then, and their bytes.
+    pub(super) since: (u32, u64),
     pub(super) failing: Option<Failure>,
 }
 
@@ -99,21 +107,25 @@ impl Writer {
         }
     }
 
-    fn batch(&mut self, mut batch: Vec<Queued>) {
-        let mut refused: Vec<Option<StoreError>> = batch
-            .iter_mut()
-            .map(|queued| put_into_words(&mut queued.write.changes).err())
-            .collect();
+    fn batch(&mut self, first: Vec<Queued>) {
+        let mut batch = Batch::default();
+        batch.add(first);
         let begun = Instant::now();
-        match self.commit(&batch, &mut refused) {
+        match self.commit(&mut batch) {
             Ok(outcomes) => {
-                self.queue.commits().took(begun.elapsed());
+                let took = begun.elapsed();
+                self.queue.commits().took(took);
                 self.recovered();
-                self.queue.done(&batch);
                 let written = outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64;
-                self.measure(1, written);
-                for (queued, outcome) in batch.into_iter().zip(outcomes) {
+                let waiting = self.queue.done(batch.bytes, written);
+                self.since = (self.since.0 + 1, self.since.1 + batch.bytes);
+                let told = batch.promises();
+                for ((queued, _), outcome) in batch.writes.into_iter().zip(outcomes) {
                     queued.tell(outcome);
+                }
+                self.gathering.told(told, waiting, took, &self.queue);
+                if self.has_to_look() {
+                    self.measure();
                 }
                 if self.pages >= CHECKPOINT_NOW {
                     self.checkpoint();
@@ -126,24 +138,29 @@ impl Writer {
         }
     }
 
+    fn has_to_look(&self) -> bool {
+        let (commits, bytes) = self.since;
+        commits >= LOOK_COMMITS
+            || bytes >= LOOK_BYTES
+            || self.used.saturating_add(NEAR) >= self.retention.bytes
+    }
+
     /// Writes a batch in one transaction. A write that does not fit is left out, and the others are written. An error is
     /// one of the whole store, and nothing is written.
-    fn commit(
-        &mut self,
-        batch: &[Queued],
-        refused: &mut [Option<StoreError>],
-    ) -> Result<Outcomes, StoreError> {
+    fn commit(&mut self, batch: &mut Batch) -> Result<Outcomes, StoreError> {
         loop {
-            match self.attempt(batch, refused) {
+            match self.attempt(batch) {
                 Ok((outcomes, draft)) => {
                     self.books.commit(draft);
                     return Ok(outcomes);
                 }
                 // The database itself did not take one write: it goes, and the others are tried again.
-                Err((Some(index), error)) if of_the_write(&error) => match refused.get_mut(index) {
-                    Some(place) => *place = Some(error),
-                    None => return Err(error),
-                },
+                Err((Some(index), error)) if of_the_write(&error) => {
+                    match batch.writes.get_mut(index) {
+                        Some((_, refused)) => *refused = Some(error),
+                        None => return Err(error),
+                    }
+                }
                 Err((_, error)) => {
                     // A commit that failed half-way is looked at anew.
                     self.books.forget();
@@ -159,8 +176,7 @@ impl Writer {
     /// One attempt, and at which write it failed.
     fn attempt(
         &mut self,
-        batch: &[Queued],
-        refused: &[Option<StoreError>],
+        batch: &mut Batch,
     ) -> Result<(Outcomes, Draft), (Option<usize>, StoreError)> {
         let whole = |error| (None, error);
         self.faults.at(Point::Begin, &self.connection).map_err(whole)?;
@@ -174,10 +190,13 @@ impl Writer {
         let tables = Tables(&transaction);
         let mut draft = self.books.draft(&tables).map_err(whole)?;
         let mut journal = Append::new(tables).map_err(whole)?;
-        let mut outcomes = Vec::with_capacity(batch.len());
+        let mut stands = Stands::new(tables).map_err(whole)?;
+        let mut outcomes = Vec::with_capacity(batch.writes.len());
         let at_ms = now_ms();
-        for (index, queued) in batch.iter().enumerate() {
-            if let Some(Some(error)) = refused.get(index) {
+        while outcomes.len() < batch.writes.len() || self.gathering.more(batch, &self.queue) {
+            let index = outcomes.len();
+            let Some((queued, refused)) = batch.writes.get(index) else { break };
+            if let Some(error) = refused {
                 outcomes.push(Err(error.clone()));
                 continue;
             }
@@ -223,22 +242,16 @@ impl Writer {
             outcomes.push(Ok(Recorded::new(head.last_seq, at_ms)));
             match &mut standing {
                 Standing::Here(stands, _) => *stands = head,
-                Standing::Gone => tables.stands(&head, Some(at_ms)).map_err(here)?,
+                Standing::Gone => stands.write(&head, None, Some(at_ms)).map_err(here)?,
             }
             draft.heads.insert(id.clone(), standing);
         }
         self.faults.at(Point::Heads, &transaction).map_err(whole)?;
-        let mut in_events = tables.stands_in_events().map_err(whole)?;
         for (id, standing) in &mut draft.heads {
             match standing {
                 Standing::Here(head, true) => {
                     let more = Slack::Some.trim(&tables, head, &self.retention).map_err(whole)?;
-                    match self.books.committed(id) {
-                        Some(before) if head.differs_in_events(before) => {
-                            write_events(&mut in_events, head, at_ms).map_err(whole)?;
-                        }
-                        _ => tables.stands(head, Some(at_ms)).map_err(whole)?,
-                    }
+                    stands.write(head, self.books.committed(id), Some(at_ms)).map_err(whole)?;
                     self.chores.look_at(id, head, &self.retention, more);
                 }
                 Standing::Here(_, false) => {}
@@ -247,24 +260,25 @@ impl Writer {
         }
         tables.count(&draft.before, &draft.counters).map_err(whole)?;
         // Only what writes something shows that the store takes writes.
-        if (batch.is_empty() || self.failing.is_some()) && outcomes.iter().all(Result::is_err) {
+        if (batch.writes.is_empty() || self.failing.is_some())
+            && outcomes.iter().all(Result::is_err)
+        {
             tables.touch().map_err(whole)?;
         }
         self.faults.at(Point::Commit, &transaction).map_err(whole)?;
-        drop((journal, in_events));
+        drop((journal, stands));
         transaction.commit().map_err(|error| whole(fault(error)))?;
         Ok((outcomes, draft))
     }
 
     /// Looks how large the database is now, and says so.
-    pub(super) fn measure(&mut self, commits: u64, written: u64) {
+    pub(super) fn measure(&mut self) {
+        self.since = (0, 0);
         let tables = Tables(&self.connection);
         let (bytes, pages) = (tables.bytes(), tables.checkpoint("NOOP"));
         // What cannot be told now is told after the next commit.
         self.pages = pages.unwrap_or(self.pages);
         self.queue.set_health(|health| {
-            health.commits += commits;
-            health.writes += written;
             if let Ok((file, used)) = bytes {
                 health.bytes = file;
                 self.used = used;
@@ -339,11 +353,4 @@ fn tell(refused: Vec<Queued>, error: &StoreError) {
     for queued in refused {
         queued.tell(Err(error.clone()));
     }
-}
-
-/// Puts all bodies into words before the transaction begins. Whose words panic is refused.
-fn put_into_words(changes: &mut [Change]) -> Result<(), StoreError> {
-    let said =
-        catch_unwind(AssertUnwindSafe(|| changes.iter_mut().for_each(Change::put_into_words)));
-    said.map_err(|_panic| StoreError::Invalid("it could not be put into words".to_owned()))
 }

@@ -296,7 +296,7 @@ fn what_somebody_else_wrote_is_seen() {
     other
         .execute_batch(
             "BEGIN IMMEDIATE; INSERT INTO journal VALUES (2, 1, 2, 1, 0, 'run', 'owed-2'); \
-             UPDATE session SET last_seq = 2, newest = 2 WHERE key = 1; COMMIT",
+             UPDATE extent SET last_seq = 2, newest = 2 WHERE session = 1; COMMIT",
         )
         .expect("it writes");
     drop(other);
