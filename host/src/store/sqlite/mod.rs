@@ -15,8 +15,8 @@
 //! 2. `then` is called after the commit, in the order of the writes.
 //! 3. No transaction does more than a bounded piece of work.
 //! 4. A reader waits for no writer, and nobody who asks for a read blocks a thread.
-//! 5. Before a batch the writer waits for those who were told of the one before, for as long as a commit takes at most and
-//!    only while they come.
+//! 5. A transaction stays open for those who were told of the one before, for as long as a commit takes at most and only
+//!    while they come.
 
 mod books;
 mod fault;

@@ -159,6 +159,11 @@ impl Queue {
         self.state().closing
     }
 
+    /// Whether no write waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.state().writes.is_empty()
+    }
+
     pub(super) fn commits(&self) -> &Histogram {
         &self.commits
     }
@@ -174,7 +179,7 @@ impl Queue {
     /// Looks for a write without sleeping, for so long at most: to be woken takes as long.
     pub(super) fn look_out(&self, most: Duration) {
         let begun = Instant::now();
-        while self.state().writes.is_empty() && begun.elapsed() < most {
+        while self.is_empty() && begun.elapsed() < most {
             std::thread::yield_now();
         }
     }

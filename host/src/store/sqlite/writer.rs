@@ -26,8 +26,8 @@ const BACKOFF_MOST: Duration = Duration::from_secs(2);
 const CHECKPOINT: u64 = 1_000;
 const CHECKPOINT_NOW: u64 = 4_000;
 
-/// While there are writes it is looked how large the database is after so many commits, after so many bytes of them, and
-/// after each commit when it is that near to its bound.
+/// While writes wait it is looked how large the database is after so many commits, after so many bytes of them, and after
+/// each commit when it is that near to its bound.
 const LOOK_COMMITS: u32 = 16;
 const LOOK_BYTES: u64 = 256 << 10;
 const NEAR: u64 = 1 << 20;
@@ -124,7 +124,7 @@ impl Writer {
                     queued.tell(outcome);
                 }
                 self.gathering.told(told, waiting, took, &self.queue);
-                if self.has_to_look() {
+                if self.has_to_look() || self.queue.is_empty() {
                     self.measure();
                 }
                 if self.pages >= CHECKPOINT_NOW {

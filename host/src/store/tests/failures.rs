@@ -5,7 +5,6 @@ use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
@@ -13,6 +12,7 @@ use tempfile::TempDir;
 
 use super::talk::{
     LONG, all_events, block_on, bodies, created, event, id, message, messages, promise, queue, row,
+    until,
 };
 use crate::store::sqlite::{Faults, Options, Point};
 use crate::store::{
@@ -121,15 +121,6 @@ fn sound(path: &PathBuf) {
         .and_then(|mut check| check.exists([]))
         .expect("a check");
     assert!(!astray, "a row belongs to nothing");
-}
-
-/// Waits until something is true that is going to be.
-fn until(mut what: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !what() {
-        assert!(begun.elapsed() < LONG, "it never came true");
-        thread::yield_now();
-    }
 }
 
 /// What every failure has to leave behind: `owed-1`, `owed-2` and no promise.

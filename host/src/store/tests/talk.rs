@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::ids::SessionId;
 use crate::store::{
@@ -143,4 +143,13 @@ pub(super) fn messages(store: &dyn Store, session: &str) -> Vec<String> {
 
 pub(super) fn units(store: &dyn Store, session: &str) -> Vec<UnitRow> {
     block_on(store.units(&id(session), usize::MAX)).expect("units")
+}
+
+/// Waits until something is true that is going to be.
+pub(super) fn until(mut what: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !what() {
+        assert!(begun.elapsed() < LONG, "it never came true");
+        thread::yield_now();
+    }
 }

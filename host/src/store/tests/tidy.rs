@@ -3,15 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Instant;
 
 use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::talk::{
-    LONG, accepted, began, block_on, created, done, event, message, messages, promise, queue, read,
-    row, text, units,
+    accepted, began, block_on, created, done, event, message, messages, promise, queue, read, row,
+    text, units, until,
 };
 use crate::store::sqlite::{Faults, Options, Point};
 use crate::store::{Change, Class, Retention, Sqlite, Store, StoreError};
@@ -59,14 +57,6 @@ fn rows(path: &Path) -> Vec<i64> {
         .collect()
 }
 
-fn until(mut what: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !what() {
-        assert!(begun.elapsed() < LONG, "it never came true");
-        thread::yield_now();
-    }
-}
-
 fn everything(store: &Sqlite, name: &str, unit: u64) {
     let run = |run: &str| Change::RunBegan { run: Arc::from(run), body: text("aside") };
     let child = Change::ChildEnded { unit, task: 0, body: text("child") };
@@ -86,6 +76,15 @@ fn everything(store: &Sqlite, name: &str, unit: u64) {
     promise(store, name, changes).expect("it is");
     let many = (0..3_000).map(|_| event(&"x".repeat(100))).collect();
     promise(store, name, many).expect("it is");
+}
+
+/// A few bytes and commits, after which nobody writes: it is known how large it is all the same.
+#[test]
+fn how_large_it_is_is_known_when_nobody_writes() {
+    let bed = Bed::new(Retention::default());
+    let before = bed.store.health().bytes;
+    promise(&bed.store, "s1", vec![event(&"x".repeat(100_000))]).expect("it is");
+    until(|| bed.store.health().bytes >= before + 50_000);
 }
 
 #[test]
