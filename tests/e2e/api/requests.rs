@@ -1,6 +1,9 @@
 //! Every route over the socket.
 
+use std::time::Instant;
+
 use anyhow::{Context, Result};
+use checkrein_testkit::PATIENCE;
 use serde_json::{Value, json};
 
 use super::daemon::{Daemon, home, profile};
@@ -94,9 +97,16 @@ fn the_tree_shows_what_runs_and_any_of_it_can_be_stopped() -> Result<()> {
     let daemon = Daemon::start("")?;
     let session = daemon.session()?;
     let begun = daemon.until_ready(&session, "sleep 100000")?;
-    let tree = daemon.get("/v1/tree")?.body;
-    let nodes = tree["nodes"].as_array().context("a list")?;
-    let turn = nodes.iter().find(|node| node["kind"] == "turn").context("a turn")?;
+    let until = Instant::now() + PATIENCE;
+    let turn = loop {
+        let tree = daemon.get("/v1/tree")?.body;
+        let mut nodes = tree["nodes"].as_array().context("a list")?.iter();
+        let turn = nodes.find(|node| node["kind"] == "turn").context("a turn")?.clone();
+        // The agent has said that it is ready, and sleeps a moment later.
+        if turn["activity"]["what"] == "run.sleep" || Instant::now() > until {
+            break turn;
+        }
+    };
     assert_eq!(turn["id"], begun["work"]);
     assert_eq!(turn["activity"]["what"], "run.sleep");
     assert!(turn["budgets"]["memory"]["used"].as_u64() > Some(0), "{turn}");

@@ -78,7 +78,7 @@ pub(super) struct Queue {
     /// The lock protects what is in it, and is held for moments only.
     state: Mutex<State>,
     changed: Condvar,
-    /// How long transactions took that were committed.
+    /// How long transactions took that were committed, with the time for which they stayed open.
     commits: Histogram,
 }
 
