@@ -10,7 +10,7 @@ pub(super) const APPLICATION: i32 = 0x636b_726e;
 
 /// Step n makes a database of version n out of one of version n - 1. A step that was released is never changed.
 pub(in crate::store) const STEPS: &[&str] =
-    &[include_str!("schema-1.sql"), include_str!("schema-2.sql")];
+    &[include_str!("schema-1.sql"), include_str!("schema-2.sql"), include_str!("schema-3.sql")];
 
 /// The version that this program knows.
 pub(super) fn known() -> u32 {

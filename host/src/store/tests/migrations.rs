@@ -12,7 +12,8 @@ use crate::store::sqlite::STEPS;
 use crate::store::{Retention, Sqlite, Start, Store, StoreError, UnitState};
 
 /// A database of each version, as SQL. All of them say the same.
-const FIXTURES: &[&str] = &[include_str!("schema/1.sql"), include_str!("schema/2.sql")];
+const FIXTURES: &[&str] =
+    &[include_str!("schema/1.sql"), include_str!("schema/2.sql"), include_str!("schema/3.sql")];
 
 fn made_of(sql: &str, path: &Path) {
     let database = Connection::open(path).expect("it opens");
@@ -64,7 +65,7 @@ fn a_database_of_every_earlier_version_is_opened() {
     }
 }
 
-/// What a database of the first version says is all there in one of the second, whatever number it is asked for.
+/// What a database of the first version says is all there in one of this version, whatever number it is asked for.
 #[test]
 fn events_of_the_first_version_go_on() {
     let folder = TempDir::new().expect("a folder");

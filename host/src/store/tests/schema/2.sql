@@ -13,9 +13,13 @@ CREATE TABLE session (
     agent TEXT NOT NULL,
     settings TEXT NOT NULL,
     created_ms INTEGER NOT NULL,
+    updated_ms INTEGER NOT NULL,
     generation INTEGER NOT NULL DEFAULT 0,
     run TEXT,
     brings INTEGER,
+    first_seq INTEGER NOT NULL DEFAULT 1,
+    last_seq INTEGER NOT NULL DEFAULT 0,
+    event_bytes INTEGER NOT NULL DEFAULT 0,
     first_message INTEGER NOT NULL DEFAULT 1,
     last_message INTEGER NOT NULL DEFAULT 0,
     message_bytes INTEGER NOT NULL DEFAULT 0,
@@ -24,7 +28,7 @@ CREATE TABLE session (
     units_unread INTEGER NOT NULL DEFAULT 0,
     units_read INTEGER NOT NULL DEFAULT 0,
     runs_open INTEGER NOT NULL DEFAULT 0
-) STRICT;
+, newest INTEGER NOT NULL DEFAULT 0) STRICT;
 CREATE INDEX session_unfinished ON session (key)
     WHERE run IS NOT NULL OR units_open > 0 OR units_unread > 0 OR runs_open > 0;
 CREATE INDEX session_swept ON session (key) WHERE deleted = 1;
@@ -81,7 +85,7 @@ CREATE TABLE child (
 
 CREATE TABLE journal (
     place INTEGER PRIMARY KEY,
-    session INTEGER NOT NULL,
+    session INTEGER NOT NULL REFERENCES session (key),
     seq INTEGER NOT NULL,
     before INTEGER NOT NULL,
     at_ms INTEGER NOT NULL,
@@ -96,26 +100,17 @@ CREATE TABLE mark (
     PRIMARY KEY (session, seq)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE extent (
-    session INTEGER PRIMARY KEY REFERENCES session (key),
-    first_seq INTEGER NOT NULL,
-    last_seq INTEGER NOT NULL,
-    newest INTEGER NOT NULL,
-    event_bytes INTEGER NOT NULL,
-    updated_ms INTEGER NOT NULL
-) STRICT;
-
 PRAGMA user_version = 2;
 PRAGMA application_id = 1667986030;
 
 UPDATE counter SET value = 4 WHERE name = 'next-session';
 UPDATE counter SET value = 13 WHERE name = 'next-unit';
-INSERT INTO session (key, name, deleted, agent, settings, created_ms, generation, run, brings, first_message, last_message,
-    message_bytes, ended, units_open, units_unread, units_read, runs_open)
-VALUES (1, 's1', 0, 'agent', '{"a":1}', 1000, 2, NULL, NULL, 1, 2, 10, 2, 1, 1, 1, 0),
-       (2, 's2', 2, '', '', 1100, 0, NULL, NULL, 1, 0, 0, 0, 0, 0, 0, 0),
-       (3, 's3', 0, 'other', '{}', 1300, 5, 'w5', 12, 1, 0, 0, 1, 0, 1, 0, 1);
-INSERT INTO extent VALUES (1, 3, 4, 22, 9, 2000), (2, 1, 0, 0, 0, 1200), (3, 1, 0, 0, 0, 1400);
+INSERT INTO session (key, name, deleted, agent, settings, created_ms, updated_ms, generation, run, brings, first_seq,
+    last_seq, event_bytes, first_message, last_message, message_bytes, ended, units_open, units_unread, units_read,
+    runs_open, newest)
+VALUES (1, 's1', 0, 'agent', '{"a":1}', 1000, 2000, 2, NULL, NULL, 3, 4, 9, 1, 2, 10, 2, 1, 1, 1, 0, 22),
+       (2, 's2', 2, '', '', 1100, 1200, 0, NULL, NULL, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0),
+       (3, 's3', 0, 'other', '{}', 1300, 1400, 5, 'w5', 12, 1, 0, 0, 1, 0, 0, 1, 0, 1, 0, 1, 0);
 INSERT INTO journal VALUES (20, 1, 3, 7, 1500, 'w1', '"three"'), (22, 1, 4, 20, 1600, 'w2', '4 ');
 INSERT INTO message VALUES (1, 1, 1500, 'hello'), (1, 2, 1600, 'there');
 INSERT INTO memory VALUES (1, 'key', x'00ff');
