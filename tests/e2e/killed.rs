@@ -133,7 +133,7 @@ fn are_whole(folder: &Path) -> Result<()> {
     for profile in PROFILES {
         let home = folder.join("profiles").join(profile);
         let copy = copies.path().join(profile);
-        for ending in ["", "-wal"] {
+        for ending in ["", "-journal", "-wal"] {
             let name = format!("sessions.db{ending}");
             if home.join(&name).exists() {
                 fs::copy(home.join(&name), format!("{}{ending}", copy.display()))?;

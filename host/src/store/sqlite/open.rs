@@ -28,11 +28,7 @@ const STATEMENTS: usize = 64;
 /// A connection that writes, with the schema of this version.
 pub(super) fn writer(path: &Path) -> Result<Connection, StoreError> {
     let version = look(path)?;
-    let mut connection = Connection::open_with_flags(
-        path,
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-    )
-    .map_err(fault)?;
+    let mut connection = opened(path)?;
     connection.busy_timeout(BUSY).map_err(fault)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     // SQLite opens what may not be written for reading, and says nothing.
@@ -59,6 +55,19 @@ pub(super) fn writer(path: &Path) -> Result<Connection, StoreError> {
         .map_err(fault)?;
     schema::migrate(&mut connection, version)?;
     Ok(connection)
+}
+
+fn opened(path: &Path) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Connection::open_with_flags(path, flags).map_err(fault)
+}
+
+/// Whether there is a journal of the time before there is a write-ahead log: only who may write can undo what it began, and
+/// nobody can read before.
+fn killed_in_creation(path: &Path) -> bool {
+    let mut journal = path.as_os_str().to_owned();
+    journal.push("-journal");
+    fs::symlink_metadata(journal).is_ok()
 }
 
 /// A connection that cannot write.
@@ -91,7 +100,10 @@ fn look(path: &Path) -> Result<u32, StoreError> {
         Ok(found) if found.is_dir() => said("it is a folder", "give the path of a file"),
         Ok(found) if !found.is_file() => said("it is no file", "give the path of a file"),
         Ok(found) => {
-            let version = schema::found(&reader(path)?)?;
+            let version = match killed_in_creation(path) {
+                true => schema::found(&opened(path)?)?,
+                false => schema::found(&reader(path)?)?,
+            };
             let mode = found.permissions().mode();
             if mode & 0o077 != 0 {
                 // Who does not own the file cannot, and the store works all the same.

@@ -206,3 +206,20 @@ fn a_file_that_may_not_grow_refuses_promises_and_keeps_what_is_owed() {
         all_events(&store, "s1", 9).iter().map(|event| event.body.len()).collect();
     assert_eq!(lengths, [1, 400_000, 1]);
 }
+
+/// A process that was killed while it created the database leaves a page of it, and the journal that takes it back.
+#[test]
+fn a_database_that_was_not_quite_created_is_created_again() {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("store.db");
+    std::fs::write(&path, [7; 4_096]).expect("it is written");
+    let mut journal = vec![0; 512];
+    // No page is in it; its seed, the pages that there were, the size of a sector, and of a page.
+    journal[..8].copy_from_slice(&[0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7]);
+    for (at, number) in [(8, 0_u32), (12, 1), (16, 0), (20, 512), (24, 4_096)] {
+        journal[at..at + 4].copy_from_slice(&number.to_be_bytes());
+    }
+    std::fs::write(folder.path().join("store.db-journal"), journal).expect("it is written");
+    let store = Sqlite::open(&path, Retention::default()).expect("it opens");
+    promise(&store, "s1", vec![created()]).expect("a session");
+}
