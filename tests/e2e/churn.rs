@@ -7,7 +7,7 @@ use checkrein::model::{Reply, Scripted};
 use checkrein::sandbox::Outcome;
 use checkrein::session::Session;
 use checkrein::work::{Grace, Stop};
-use checkrein_testkit::{Footprint, Random, TestHost, within};
+use checkrein_testkit::{Footprint, Random, TestHost, alone, within};
 use tokio::runtime::Handle;
 
 use crate::start::{Result, hard};
@@ -103,16 +103,7 @@ async fn many(host: &TestHost, runs: u64, seed: u64) -> Result {
 /// What is counted here is counted for a whole process, so the other tests must not be in it.
 #[test]
 fn nothing_is_left_of_many_runs_that_were_stopped_at_random_moments() -> Result {
-    let mut alone = std::process::Command::new(std::env::current_exe()?);
-    alone.args(["--exact", "churn::alone_in_its_process", "--ignored", "--nocapture"]);
-    let output = alone.output()?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    ensure!(
-        output.status.success() && said.contains("1 passed"),
-        "{said}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(())
+    alone("churn::alone_in_its_process")
 }
 
 #[ignore = "run by the test above, in a process of its own"]

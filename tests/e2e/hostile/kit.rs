@@ -1,7 +1,7 @@
 //! The kit of hostile guests as a whole: what there is, and that after each of them the process is as it was before.
 
 use anyhow::ensure;
-use checkrein_testkit::{Footprint, PATIENCE};
+use checkrein_testkit::{Footprint, PATIENCE, alone};
 
 use super::{files, network};
 use crate::faults;
@@ -90,19 +90,7 @@ const KIT: [(&str, &[Test]); 26] = [
 /// What is counted here is counted for a whole process, so the other tests must not be in it.
 #[test]
 fn nothing_is_left_after_any_hostile_guest() -> Result {
-    let mut alone = std::process::Command::new(std::env::current_exe()?);
-    alone.args(["--exact", "hostile::kit::alone_in_its_process", "--ignored", "--nocapture"]);
-    // Memory that was given back is counted as that: the allocator is to keep none of it for the next time.
-    alone.envs([
-        ("MALLOC_ARENA_MAX", "1"),
-        ("MALLOC_MMAP_THRESHOLD_", "131072"),
-        ("MALLOC_TRIM_THRESHOLD_", "131072"),
-    ]);
-    let output = alone.output()?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let complained = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success() && said.contains("1 passed"), "{said}{complained}");
-    Ok(())
+    alone("hostile::kit::alone_in_its_process")
 }
 
 #[ignore = "run by the test above, in a process of its own"]

@@ -43,7 +43,7 @@ pub use host::{TestHost, TestHostBuilder};
 pub use logs::{Line, Logs};
 pub use mortal::Mortal;
 pub use plugin::Plugin;
-pub use process::Footprint;
+pub use process::{Footprint, alone};
 pub use random::Random;
 pub use wait::{PATIENCE, within};
 pub use wit::{World, imports, wasi};

@@ -1,8 +1,8 @@
 //! What this process holds of the machine, to be compared before and after.
 
-use std::fs;
+use std::{env, fs};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 /// Threads, open files and memory of this process at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,4 +36,26 @@ impl Footprint {
             resident: resident.trim().parse::<u64>()? << 10,
         })
     }
+}
+
+/// Runs an ignored test of this program in a process of its own, where nothing else is counted.
+///
+/// Memory that was given back is counted as that there: the allocator keeps none of it for the next time.
+///
+/// # Errors
+///
+/// When it fails, with all that it printed.
+pub fn alone(test: &str) -> Result<()> {
+    let output = std::process::Command::new(env::current_exe()?)
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .envs([
+            ("MALLOC_ARENA_MAX", "1"),
+            ("MALLOC_MMAP_THRESHOLD_", "131072"),
+            ("MALLOC_TRIM_THRESHOLD_", "131072"),
+        ])
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success() && said.contains("1 passed"), "{said}{complained}");
+    Ok(())
 }
