@@ -8,6 +8,7 @@ use checkrein::sandbox::Outcome;
 use checkrein::session::{
     Checkpoints, Delivery, EventKind, MOST_SIDE_RUNS, Session, SideError, TakeInError,
 };
+use checkrein::store::{Memory, Retention};
 use checkrein::work::{Kind, NodeView, Refused};
 use checkrein_testkit::{Mortal, TestHost, within};
 use futures::future::{BoxFuture, FutureExt};
@@ -48,6 +49,23 @@ pub(crate) async fn a_side_run_is_stopped_with_its_session_and_not_with_the_turn
     assert_eq!(report.output, "half");
     assert_eq!(within("the aside", aside.ended()).await?.outcome, interrupted(hard("all of it")));
     assert_eq!(session.stop("user", "again").side, 0, "selecting nothing stops nothing");
+    host.is_idle()
+}
+
+/// Rules D5 and G1: who waits until all is recorded finds the ends of side runs, also of one whose work has just gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_recorded_has_the_ends_of_side_runs() -> Result {
+    let host = with_agent().build()?;
+    let profile = profile(&host, Arc::new(Memory::new(Retention::memory()))).await?;
+    let session = profile.open("agent", Delivery::Turns).await?;
+    for round in 1..=200 {
+        let side = session.side_run("say done", "")?;
+        // Nobody waits for the side run itself.
+        within("its work goes", host.host().tree().gone(side.id())).await?;
+        within("the records", profile.recorded()).await?;
+        assert!(profile.is_recorded(), "round {round}");
+        assert_eq!(ends(&journal(&session).await?).len(), round);
+    }
     host.is_idle()
 }
 

@@ -387,7 +387,8 @@ impl Profile {
         deleted.map(drop).map_err(|error| of_session(id, error))
     }
 
-    /// Waits until the ends of all turns that were going on are recorded, and all that was said until now. It stops nothing.
+    /// Waits until the ends of all turns and side runs that were going on are recorded, and all that was said until now. It
+    /// stops nothing.
     ///
     /// # Cancel safety
     ///
@@ -400,7 +401,7 @@ impl Profile {
         }
     }
 
-    /// Whether no turn of it goes on, and all that has happened in it is recorded.
+    /// Whether no turn or side run of it goes on, and all that has happened in it is recorded.
     pub fn is_recorded(&self) -> bool {
         let awake = self.shared.awake();
         awake.values().filter_map(|cell| cell.get()).all(Session::is_recorded)

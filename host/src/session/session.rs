@@ -577,18 +577,20 @@ impl Session {
         &self.shared.work
     }
 
-    /// Waits until the turn that was going on is over in every sense, and all that was said until now is recorded. It does
-    /// not wait for what begins meanwhile, and stops nothing.
+    /// Waits until the turn and the side runs that were going on are over in every sense, and all that was said until now is
+    /// recorded. It does not wait for what begins meanwhile, and stops nothing.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe.
     pub async fn recorded(&self) {
-        let going_on = self.running();
+        let turn = self.running();
+        let sides = lock(&self.shared.sides).going_on().clone();
         loop {
             let mut idle = std::pin::pin!(self.shared.idle.notified());
             idle.as_mut().enable();
-            if going_on.is_none() || self.running() != going_on {
+            let over = turn.is_none() || self.running() != turn;
+            if over && sides.is_disjoint(lock(&self.shared.sides).going_on()) {
                 break;
             }
             idle.await;
@@ -598,9 +600,11 @@ impl Session {
         drop(self.shared.stream.record(Class::Promise, nothing).await);
     }
 
-    /// Whether no turn of it goes on, and all that was said in it is recorded.
+    /// Whether no turn or side run of it goes on, and all that was said in it is recorded.
     pub fn is_recorded(&self) -> bool {
-        self.running().is_none() && self.shared.stream.is_written()
+        self.running().is_none()
+            && lock(&self.shared.sides).going_on().is_empty()
+            && self.shared.stream.is_written()
     }
 
     /// Whether nothing of it goes on, nobody else has a handle of it, and all that happened in it is recorded: it can be

@@ -10,6 +10,7 @@
 //! they have physically ended. A stop of the turn does not reach them; a person's Stop of the session does, and so does the
 //! end of its profile or host.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -38,20 +39,47 @@ use crate::work::{Kind, Refused, Stop, StopSignal, Task, Work, spawn, spawn_char
 /// How many side runs a session may have at one time, of all sorts together.
 pub const MOST_SIDE_RUNS: usize = 8;
 
-/// Counts the side runs of a session, for their names.
+/// The side runs of a session: how many there were, for their names, and those whose ends are to come.
 #[derive(Debug)]
 pub(super) struct Numbers {
-    /// Of those that are told of in the journal.
+    /// How many are told of in the journal.
     told: u64,
-    /// Of those that nobody hears of.
+    /// How many are those that nobody hears of.
     asides: u64,
+    /// Those whose ends the journal waits for. The work of a run is gone before its end is told.
+    going_on: BTreeSet<Arc<str>>,
 }
 
 impl Numbers {
     /// Those of a session with so many events. Each that was told of has at least one of them, so that no name comes
     /// twice in a journal.
     pub(super) fn after(last_seq: u64) -> Numbers {
-        Numbers { told: last_seq, asides: 0 }
+        Numbers { told: last_seq, asides: 0, going_on: BTreeSet::new() }
+    }
+
+    /// Those whose ends are not handed to the store yet.
+    pub(super) fn going_on(&self) -> &BTreeSet<Arc<str>> {
+        &self.going_on
+    }
+}
+
+/// Keeps a side run among those whose ends are to come. Dropped when its end is handed to the store, or will never be.
+struct GoingOn {
+    shared: Arc<Shared>,
+    run: Arc<str>,
+}
+
+impl GoingOn {
+    fn new(shared: &Arc<Shared>, run: &Arc<str>) -> GoingOn {
+        lock(&shared.sides).going_on.insert(Arc::clone(run));
+        GoingOn { shared: Arc::clone(shared), run: Arc::clone(run) }
+    }
+}
+
+impl Drop for GoingOn {
+    fn drop(&mut self) {
+        lock(&self.shared.sides).going_on.remove(&self.run);
+        self.shared.idle.notify_waiters();
     }
 }
 
@@ -75,6 +103,7 @@ impl Session {
             format!("side{}", numbers.told)
         })?;
         let id = work.id();
+        let going_on = GoingOn::new(&shared, &run);
         let asked = goal.clone();
         let plan = shared.beside(Arc::clone(&run), work, goal, input);
         let receipt = shared.stream.record(
@@ -88,10 +117,11 @@ impl Session {
             match start.begun(&shared).await {
                 Ok(begun) => {
                     let report = begun.ended(&shared).await;
-                    shared.side_run_ended(&run, asked, report).await
+                    shared.side_run_ended(going_on, asked, report).await
                 }
                 Err(error) => {
                     let words = format!("the side run could not be recorded: {error}");
+                    drop(going_on);
                     SideReport::new(run, asked, RunReport::not_started(words), Some(error))
                 }
             }
@@ -302,17 +332,19 @@ impl Shared {
 
     async fn side_run_ended(
         self: &Arc<Self>,
-        run: &Arc<str>,
+        going_on: GoingOn,
         asked: String,
         report: RunReport,
     ) -> SideReport {
+        let run = Arc::clone(&going_on.run);
         let entries = [
-            Entry::Event(Arc::clone(run), report.event()),
-            Entry::Change(Change::RunEnded { run: Arc::clone(run) }),
+            Entry::Event(Arc::clone(&run), report.event()),
+            Entry::Change(Change::RunEnded { run: Arc::clone(&run) }),
         ];
         let receipt = self.stream.record(Class::Owed, entries);
-        let unrecorded = self.unrecorded(run, receipt).await;
-        SideReport::new(Arc::clone(run), asked, report, unrecorded)
+        drop(going_on);
+        let unrecorded = self.unrecorded(&run, receipt).await;
+        SideReport::new(run, asked, report, unrecorded)
     }
 }
 
