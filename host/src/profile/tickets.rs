@@ -33,6 +33,7 @@ struct State {
 struct Live {
     hash: [u8; 32],
     purpose: Arc<str>,
+    giver: Arc<str>,
     until: Instant,
 }
 
@@ -45,12 +46,13 @@ impl Tickets {
         Tickets { now: Arc::new(now), state: Mutex::new(State::default()) }
     }
 
-    /// Makes a ticket for one purpose, that is good for so long, and for [`TICKET_LIFE`] at most.
+    /// Makes a ticket for one purpose, that is good for so long, and for [`TICKET_LIFE`] at most. What stands for its giver is
+    /// given back when it is used.
     ///
     /// # Errors
     ///
     /// [`NoTicket`] when the profile is not served, when too many are unused, or when the system gives no random bytes.
-    pub fn issue(&self, purpose: &str, life: Duration) -> Result<Ticket, NoTicket> {
+    pub fn issue(&self, purpose: &str, giver: &str, life: Duration) -> Result<Ticket, NoTicket> {
         let mut random = [0_u8; 32];
         getrandom::fill(&mut random).map_err(|error| NoTicket::NoRandomness(error.to_string()))?;
         let ticket = Ticket(
@@ -66,19 +68,19 @@ impl Tickets {
             let next = state.live.iter().map(|live| live.until).min().unwrap_or(now);
             return Err(NoTicket::TooMany { retry_after: next - now });
         }
-        let (hash, purpose) = (hash(ticket.reveal()), purpose.into());
-        state.live.push(Live { hash, purpose, until: now + life.min(TICKET_LIFE) });
+        let (hash, until) = (hash(ticket.reveal()), now + life.min(TICKET_LIFE));
+        state.live.push(Live { hash, purpose: purpose.into(), giver: giver.into(), until });
         Ok(ticket)
     }
 
     /// Uses a ticket up, whether or not it is good for that purpose. How long it takes does not depend on how much of
-    /// `text` is right.
+    /// `text` is right. Returns what stands for whoever had it made.
     ///
     /// # Errors
     ///
     /// [`BadTicket`] when it is not a ticket of this profile, not for that purpose, used, run out or revoked. It does not
     /// say which, because whoever asks may be guessing.
-    pub fn redeem(&self, text: &str, purpose: &str) -> Result<(), BadTicket> {
+    pub fn redeem(&self, text: &str, purpose: &str) -> Result<Arc<str>, BadTicket> {
         let (asked, now) = (hash(text), (self.now)());
         let mut state = self.lock();
         state.forget(now);
@@ -91,7 +93,7 @@ impl Tickets {
             return Err(BadTicket);
         };
         let live = state.live.swap_remove(at);
-        if &*live.purpose == purpose { Ok(()) } else { Err(BadTicket) }
+        if &*live.purpose == purpose { Ok(live.giver) } else { Err(BadTicket) }
     }
 
     /// No ticket is good any more, and none will be made. Returns how many were unused; 0 when this was done before.

@@ -274,9 +274,9 @@ async fn admit(
     let (profile, session) = (named("profile"), named("session"));
     let target = profile.map_or(Target::Host, Target::Profile);
     let let_in = match ticket::shown(request.headers(), request.uri(), purpose) {
-        Some(ticket) => gate
-            .with_ticket(peer)
-            .and_then(|()| ticket::redeem(app, purpose, (profile, session), &ticket)),
+        Some(ticket) => gate.with_ticket(peer).and_then(|()| {
+            ticket::redeem((app, gate), (purpose, verb), (profile, session), &ticket)
+        }),
         None => {
             let authorization = request.headers().get(header::AUTHORIZATION);
             let authorization = authorization.map(HeaderValue::as_bytes);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::rate::{Peer, RateTable, Rates, TooMany};
 use super::scope::{Target, Verb};
+use super::token::TokenId;
 
 /// Decides about each request before anything else of it is read.
 pub trait Gate: Send + Sync + 'static {
@@ -15,6 +16,10 @@ pub trait Gate: Send + Sync + 'static {
     ///
     /// [`Denied`] when they may not.
     fn check(&self, asking: &Asking<'_>) -> Result<Who, Denied>;
+
+    /// Whether somebody who was let in once would be let in for that now. What goes on for long, as a stream of events does, asks
+    /// every second, so this costs little; and it counts for no rate.
+    fn is_still_good(&self, who: &Who, target: Target<'_>, verb: Verb) -> bool;
 
     /// Whether that peer may ask now with a ticket. Asked before anything of the ticket is looked at, so that guessing is
     /// bounded. What the ticket is good for is not a matter of the gate.
@@ -58,9 +63,21 @@ impl fmt::Debug for Asking<'_> {
     }
 }
 
-/// Who asks, as stops name their issuer.
+/// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Who(pub Arc<str>);
+pub struct Who {
+    /// As stops name their issuer.
+    pub name: Arc<str>,
+    /// The token that lets them in, or that made their ticket; none for whoever needs no token.
+    pub token: Option<TokenId>,
+}
+
+impl Who {
+    /// Somebody who needs no token.
+    pub fn named(name: &str) -> Who {
+        Who { name: name.into(), token: None }
+    }
+}
 
 /// Why a request is not let in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -105,7 +122,11 @@ impl RatedUser {
 impl Gate for RatedUser {
     fn check(&self, asking: &Asking<'_>) -> Result<Who, Denied> {
         self.with_ticket(asking.peer)?;
-        Ok(Who("user".into()))
+        Ok(Who::named("user"))
+    }
+
+    fn is_still_good(&self, _who: &Who, _target: Target<'_>, _verb: Verb) -> bool {
+        true
     }
 
     fn with_ticket(&self, peer: Option<Peer>) -> Result<(), Denied> {
@@ -123,7 +144,11 @@ impl Gate for RatedUser {
 
 impl Gate for LocalUser {
     fn check(&self, _asking: &Asking<'_>) -> Result<Who, Denied> {
-        Ok(Who("user".into()))
+        Ok(Who::named("user"))
+    }
+
+    fn is_still_good(&self, _who: &Who, _target: Target<'_>, _verb: Verb) -> bool {
+        true
     }
 
     fn with_ticket(&self, _peer: Option<Peer>) -> Result<(), Denied> {

@@ -4,7 +4,8 @@ use axum::extract::Query;
 use axum::http::{HeaderMap, Uri, header};
 
 use super::app::App;
-use super::gate::{Denied, Who};
+use super::gate::{Denied, Gate, Who};
+use super::scope::{Target, Verb};
 use crate::profile::BadTicket;
 use crate::secret::Secret;
 
@@ -75,10 +76,11 @@ fn scheme(value: &[u8]) -> Option<Secret> {
 ///
 /// # Errors
 ///
-/// [`Denied`] when the route takes no tickets, or this one is not good for it. Whether there is such a profile is not told.
+/// [`Denied`] when the route takes no tickets, or this one is not good for it, or whoever had it made may not do that any more.
+/// Whether there is such a profile is not told.
 pub(super) fn redeem(
-    app: &App,
-    purpose: Option<Purpose>,
+    (app, gate): (&App, &dyn Gate),
+    (purpose, verb): (Option<Purpose>, Verb),
     (profile, session): (Option<&str>, Option<&str>),
     ticket: &Secret,
 ) -> Result<Who, Denied> {
@@ -87,8 +89,9 @@ pub(super) fn redeem(
     };
     let bad = || Denied::Unauthenticated(BadTicket.to_string());
     let tickets = app.tickets(profile).map_err(|_| bad())?;
-    tickets.redeem(ticket.expose(), &purpose.of(session)).map_err(|_| bad())?;
-    Ok(Who("ticket".into()))
+    let giver = tickets.redeem(ticket.expose(), &purpose.of(session)).map_err(|_| bad())?;
+    let who = Who { name: "ticket".into(), token: giver.parse().ok() };
+    gate.is_still_good(&who, Target::Profile(profile), verb).then_some(who).ok_or_else(bad)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use super::file::TokensError;
 use super::gate::{Asking, Denied, Gate, Who};
 use super::rate::{Peer, RateTable, Rates};
+use super::scope::{Target, Verb};
 use super::token::Refusal;
 use super::tokens::Tokens;
 
@@ -81,7 +82,13 @@ impl Gate for TokenGate {
             }
         })?;
         self.rates.principal(&principal.token, Instant::now())?;
-        Ok(Who(format!("{} ({})", principal.label, principal.token.as_str()).into()))
+        let name = format!("{} ({})", principal.label, principal.token.as_str()).into();
+        Ok(Who { name, token: Some(principal.token) })
+    }
+
+    fn is_still_good(&self, who: &Who, target: Target<'_>, verb: Verb) -> bool {
+        let Some(token) = &who.token else { return true };
+        self.kept().is_ok_and(|kept| kept.tokens.allow(token, target, verb, Timestamp::now()))
     }
 
     fn with_ticket(&self, peer: Option<Peer>) -> Result<(), Denied> {

@@ -62,6 +62,18 @@ pub(super) struct Entry {
     expires: Option<Timestamp>,
 }
 
+impl Entry {
+    fn has_expired(&self, now: Timestamp) -> bool {
+        self.expires.is_some_and(|expires| expires <= now)
+    }
+
+    fn principal(&self, token: TokenId) -> Principal {
+        let Entry { label, profiles, verbs, .. } = self;
+        let (label, profiles, verbs) = (label.clone(), profiles.clone(), verbs.clone());
+        Principal { token, label, profiles, verbs }
+    }
+}
+
 impl Tokens {
     /// Reads the file. Where there is none there are no tokens, and nobody is let in.
     ///
@@ -149,15 +161,16 @@ impl Tokens {
         let kept = entry.map_or(&Hash::NONE, |entry| &entry.hash);
         let is_same = token.hash().is_same(kept);
         let entry = entry.filter(|_| is_same).ok_or(Refusal::Unknown)?;
-        if entry.expires.is_some_and(|expires| expires <= now) {
+        if entry.has_expired(now) {
             return Err(Refusal::Expired);
         }
-        Ok(Principal {
-            token: token.id,
-            label: entry.label.clone(),
-            profiles: entry.profiles.clone(),
-            verbs: entry.verbs.clone(),
-        })
+        Ok(entry.principal(token.id))
+    }
+
+    /// Whether there is that token still, and it is good for this. It was shown before.
+    pub fn allow(&self, id: &TokenId, target: Target<'_>, verb: Verb, now: Timestamp) -> bool {
+        let entry = self.entries.get(id).filter(|entry| !entry.has_expired(now));
+        entry.is_some_and(|entry| entry.principal(id.clone()).may(target, verb).is_ok())
     }
 
     /// Who asks, if they may do that.

@@ -113,10 +113,14 @@ impl Gate for Tokens {
             Some(b"Bearer reader") => {
                 let may = asking.verb == Verb::Read && asking.target == Target::Profile("main");
                 let forbidden = || Denied::Forbidden("the token is not good for this".to_owned());
-                may.then(|| Who("reader".into())).ok_or_else(forbidden)
+                may.then(|| Who::named("reader")).ok_or_else(forbidden)
             }
             Some(_) => Err(refused("the token is not accepted")),
         }
+    }
+
+    fn is_still_good(&self, _who: &Who, _target: Target<'_>, _verb: Verb) -> bool {
+        true
     }
 
     fn with_ticket(&self, _peer: Option<Peer>) -> Result<(), Denied> {

@@ -14,13 +14,15 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Request, header};
 use checkrein::profile::{MOST_TICKETS, TICKET_LIFE, Tickets};
 use checkrein::server::{
-    App, Closing, Gate, LocalUser, NewToken, Peer, Profiles, RateTable, TokenGate, Verb, router,
+    App, Closing, Gate, LocalUser, NewToken, Peer, Profiles, RateTable, TokenGate, TokenId, Tokens,
+    Verb, router,
 };
 use checkrein::session::Delivery;
 use checkrein::store::Retention;
 use checkrein::work::shutdown::{Bounds, Ended, Request as Ask, Step, StepError, Steps};
 use checkrein::{Service, ServiceSettings};
 use checkrein_testkit::{PATIENCE, TestHost, within};
+use futures::{StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tower::ServiceExt;
@@ -258,7 +260,7 @@ async fn nobody_hands_on_what_they_may_not_do() -> Result<()> {
     let desk = Desk::start(&["main", "other"]).await?;
     let (session, others) = (desk.session("main").await?, desk.session("other").await?);
     let file = desk.host.home().join("tokens.toml");
-    let mut tokens = checkrein::server::Tokens::load(&file)?;
+    let mut tokens = Tokens::load(&file)?;
     let mut token = |verbs: &[Verb]| -> Result<String> {
         let profiles = Profiles::Only(BTreeSet::from(["main".to_owned()]));
         let verbs = verbs.iter().copied().collect();
@@ -309,6 +311,76 @@ async fn nobody_hands_on_what_they_may_not_do() -> Result<()> {
     assert_eq!(follow(&router, &session, "crt_0").await?.kind(), refused(429, "too-many"));
     assert_eq!(follow(&router, &session, &ticket).await?.kind(), refused(429, "too-many"));
     assert_eq!(prompt(&desk.router, &session, &ticket).await?.0, 200, "it was not looked at");
+    Ok(())
+}
+
+/// A stream of events goes on while its token is good, and ends when that is revoked; what the token has made ends with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_token_has_begun_ends_when_it_is_revoked() -> Result<()> {
+    let desk = Desk::start(&["main"]).await?;
+    let session = desk.session("main").await?;
+    let file = desk.host.home().join("tokens.toml");
+    let mut tokens = Tokens::load(&file)?;
+    let mut token = |verbs: &[Verb]| -> Result<(TokenId, String)> {
+        let (profiles, verbs) = (Profiles::All, verbs.iter().copied().collect());
+        let new = NewToken { label: "front".to_owned(), profiles, verbs, expires: None };
+        let (id, text) = tokens.add(new, "2026-05-01T12:00:00Z".parse()?)?;
+        Ok((id, format!("Bearer {}", text.expose())))
+    };
+    let (revoked, reader) = token(&[Verb::Read])?;
+    let (other, also) = token(&[Verb::Read, Verb::Prompt])?;
+    let rates = RateTable::default();
+    let router = desk.behind(TokenGate::open(&file, &rates)?);
+    let follows = async |shows: &str| -> Result<_> {
+        let request = Request::builder()
+            .uri(format!("{session}/events"))
+            .header(header::AUTHORIZATION, shows)
+            .body(Body::empty())?;
+        let response = within("a stream", router.clone().oneshot(request)).await??;
+        ensure!(response.status() == 200, "{response:?}");
+        Ok(response.into_body().into_data_stream())
+    };
+    let make = async || {
+        let path = format!("{session}/tickets/follow");
+        ask(&router, &path, Some(&reader), Some(json!({}))).await?.ticket()
+    };
+    let (used, unused) = (make().await?, make().await?);
+    let ended = [follows(&reader).await?, follows(&format!("Ticket {used}")).await?];
+    let mut goes_on = follows(&also).await?;
+    // Another one that goes is no matter of theirs.
+    let (third, _) = token(&[Verb::Read])?;
+    assert!(tokens.revoke(&third)? && tokens.revoke(&revoked)?);
+    for stream in ended {
+        let chunks = within("the end of a stream", stream.try_collect::<Vec<_>>()).await??;
+        assert_eq!(
+            chunks.last().map(|chunk| &chunk[..]),
+            Some(&b"event: closing\ndata: {}\n\n"[..])
+        );
+    }
+    let told = follow(&router, &session, &unused).await?;
+    assert_eq!(told.kind(), refused(401, "unauthenticated"));
+    let path = format!("{session}/prompts");
+    let goal = json!({ "goal": "say still here", "wait": true });
+    assert_eq!(ask(&router, &path, Some(&also), Some(goal)).await?.0, 200);
+    within("what is said", async {
+        let mut heard = String::new();
+        while !heard.contains("still here") {
+            let chunk = goes_on.next().await.context("the stream goes on")??;
+            heard.push_str(std::str::from_utf8(&chunk)?);
+        }
+        anyhow::Ok(())
+    })
+    .await??;
+    // One that has expired is no better than one that is revoked, and what is written by hand counts, too.
+    let text = fs::read_to_string(&file)?;
+    let line = format!("[tokens.{other}]\n");
+    let expired = text.replace(&line, &format!("{line}expires = \"2026-05-01T13:00:00Z\"\n"));
+    ensure!(expired != text, "{text}");
+    let next = file.with_extension("next");
+    fs::write(&next, expired)?;
+    fs::set_permissions(&next, fs::metadata(&file)?.permissions())?;
+    fs::rename(&next, &file)?;
+    within("the end of a stream", goes_on.try_collect::<Vec<_>>()).await??;
     Ok(())
 }
 

@@ -86,7 +86,7 @@ pub(crate) async fn a_profile_is_released_when_its_work_has_physically_ended_and
     let schedule = "[schedules.it]\ncron = \"0 * * * *\"\nagent = \"agent\"\ngoal = \"checkpoint by the clock\"\n";
     let authority = bed.with("main", schedule).await?;
     let (profile, session) = (profile(&authority)?, session(&authority).await?);
-    let ticket = authority.tickets().issue("attach", TICKET_LIFE)?;
+    let ticket = authority.tickets().issue("attach", "giver", TICKET_LIFE)?;
     let idle = super::session(&authority).await?;
     let held = Arc::new(bed.host.places().clone());
     let turn = session.prompt(
@@ -115,7 +115,7 @@ pub(crate) async fn a_profile_is_released_when_its_work_has_physically_ended_and
     assert!(!authority.is_published());
     assert!(bed.profiles.get("main").is_none() && bed.profiles.served().is_empty());
     assert!(authority.tickets().redeem(ticket.reveal(), "attach").is_err());
-    assert!(authority.tickets().issue("attach", TICKET_LIFE).is_err());
+    assert!(authority.tickets().issue("attach", "giver", TICKET_LIFE).is_err());
     let refused = idle.prompt("say x", "");
     assert!(matches!(refused, Err(PromptError::Refused(Refused::Closed { .. }))), "{refused:?}");
     assert!(matches!(session.side_run("say x", ""), Err(SideError::Refused(_))), "G6");
@@ -200,14 +200,14 @@ pub(crate) async fn a_stuck_profile_holds_up_none_of_the_others() -> Result {
 async fn a_ticket_is_good_once_and_for_a_profile_that_is_served() -> Result {
     let bed = Bed::new(with_agent().build()?)?;
     let (one, two) = (bed.with("one", "").await?, bed.with("two", "").await?);
-    let ticket = one.tickets().issue("attach", TICKET_LIFE)?.reveal().to_owned();
+    let ticket = one.tickets().issue("attach", "giver", TICKET_LIFE)?.reveal().to_owned();
     assert!(two.tickets().redeem(&ticket, "attach").is_err(), "another profile's");
     assert!(one.tickets().redeem(&ticket, "attach").is_ok());
     assert!(one.tickets().redeem(&ticket, "attach").is_err(), "it was used");
-    let late = one.tickets().issue("attach", TICKET_LIFE)?.reveal().to_owned();
+    let late = one.tickets().issue("attach", "giver", TICKET_LIFE)?.reveal().to_owned();
     one.unpublish();
     assert!(one.tickets().redeem(&late, "attach").is_err());
-    assert!(one.tickets().issue("attach", TICKET_LIFE).is_err());
+    assert!(one.tickets().issue("attach", "giver", TICKET_LIFE).is_err());
     Ok(())
 }
 

@@ -116,8 +116,8 @@ impl Bed {
     fn looks(&mut self) -> Result<Seen> {
         let found = Seen::default();
         let (ticket, closing) =
-            (self.authority.tickets().issue(PURPOSE, TICKET_LIFE)?, self.closing.clone());
-        let used = self.authority.tickets().issue(PURPOSE, TICKET_LIFE)?;
+            (self.authority.tickets().issue(PURPOSE, "giver", TICKET_LIFE)?, self.closing.clone());
+        let used = self.authority.tickets().issue(PURPOSE, "giver", TICKET_LIFE)?;
         let (taker, told) = (self.authority.clone(), self.authority.clone());
         let (tree, keeps) = (self.host.host().tree().clone(), Arc::clone(&found));
         let listening = self.listening.take();
@@ -125,7 +125,7 @@ impl Bed {
             .tell_clients(move || {
                 // Until they are revoked tickets are good.
                 let taken = told.tickets().redeem(used.reveal(), PURPOSE);
-                ready(taken.map_err(Into::into))
+                ready(taken.map(drop).map_err(Into::into))
             })
             .stop_listeners(move || async move {
                 {
@@ -134,7 +134,7 @@ impl Bed {
                     found.alive = kinds(&alive(&tree));
                     found.tickets = (
                         taker.tickets().redeem(ticket.reveal(), PURPOSE).is_ok(),
-                        taker.tickets().issue(PURPOSE, TICKET_LIFE).is_ok(),
+                        taker.tickets().issue(PURPOSE, "giver", TICKET_LIFE).is_ok(),
                     );
                 }
                 closing.end();

@@ -103,7 +103,7 @@ fn a_retirement_unpublishes_from_its_first_poll() {
     let kit = Kit::new();
     let _in = kit.runtime.enter();
     let turn = kit.session.open(Kind::Turn, "turn").unwrap();
-    let ticket = kit.authority.tickets().issue("attach", TICKET_LIFE).unwrap();
+    let ticket = kit.authority.tickets().issue("attach", "giver", TICKET_LIFE).unwrap();
     {
         let mut retire = pin!(kit.authority.retire(LONG));
         assert!(poll(retire.as_mut()).is_pending());
@@ -113,7 +113,7 @@ fn a_retirement_unpublishes_from_its_first_poll() {
     assert_eq!(kit.diary.read(), ["unpublished"]);
     assert!(kit.authority.tickets().redeem(ticket.reveal(), "attach").is_err());
     assert_eq!(
-        kit.authority.tickets().issue("attach", TICKET_LIFE).unwrap_err(),
+        kit.authority.tickets().issue("attach", "giver", TICKET_LIFE).unwrap_err(),
         NoTicket::NotServed
     );
     let refused = kit.session.open(Kind::Turn, "late").unwrap_err();

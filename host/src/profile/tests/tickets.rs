@@ -16,10 +16,10 @@ fn tickets() -> (Tickets, impl Fn(Duration)) {
 #[test]
 fn a_ticket_is_good_once_and_for_its_purpose() {
     let (tickets, _) = tickets();
-    let ticket = tickets.issue("attach", TICKET_LIFE).unwrap();
-    assert_eq!(tickets.redeem(ticket.reveal(), "attach"), Ok(()));
+    let ticket = tickets.issue("attach", "giver", TICKET_LIFE).unwrap();
+    assert_eq!(tickets.redeem(ticket.reveal(), "attach"), Ok("giver".into()));
     assert_eq!(tickets.redeem(ticket.reveal(), "attach"), Err(BadTicket));
-    let ticket = tickets.issue("attach", TICKET_LIFE).unwrap();
+    let ticket = tickets.issue("attach", "giver", TICKET_LIFE).unwrap();
     assert_eq!(tickets.redeem(ticket.reveal(), "stop"), Err(BadTicket));
     assert_eq!(tickets.redeem(ticket.reveal(), "attach"), Err(BadTicket));
     assert_eq!(tickets.redeem("", "attach"), Err(BadTicket));
@@ -29,9 +29,13 @@ fn a_ticket_is_good_once_and_for_its_purpose() {
 #[test]
 fn a_ticket_of_another_profile_is_unknown() {
     let ((one, _), (other, _)) = (tickets(), tickets());
-    let ticket = one.issue("attach", TICKET_LIFE).unwrap();
+    let ticket = one.issue("attach", "giver", TICKET_LIFE).unwrap();
     assert_eq!(other.redeem(ticket.reveal(), "attach"), Err(BadTicket));
-    assert_eq!(one.redeem(ticket.reveal(), "attach"), Ok(()), "nobody else has used it up");
+    assert_eq!(
+        one.redeem(ticket.reveal(), "attach"),
+        Ok("giver".into()),
+        "nobody else has used it up"
+    );
 }
 
 /// Rule P8: short-lived.
@@ -39,11 +43,11 @@ fn a_ticket_of_another_profile_is_unknown() {
 fn a_ticket_runs_out() {
     let (tickets, pass) = tickets();
     let (early, late) = (
-        tickets.issue("attach", TICKET_LIFE).unwrap(),
-        tickets.issue("attach", TICKET_LIFE).unwrap(),
+        tickets.issue("attach", "giver", TICKET_LIFE).unwrap(),
+        tickets.issue("attach", "giver", TICKET_LIFE).unwrap(),
     );
     pass(TICKET_LIFE - Duration::from_nanos(1));
-    assert_eq!(tickets.redeem(early.reveal(), "attach"), Ok(()));
+    assert_eq!(tickets.redeem(early.reveal(), "attach"), Ok("giver".into()));
     pass(Duration::from_nanos(1));
     assert_eq!(tickets.redeem(late.reveal(), "attach"), Err(BadTicket));
 }
@@ -52,10 +56,10 @@ fn a_ticket_runs_out() {
 #[test]
 fn a_ticket_has_the_life_that_was_asked_for_and_not_more() {
     let (tickets, pass) = tickets();
-    let nothing = tickets.issue("attach", Duration::ZERO).unwrap();
+    let nothing = tickets.issue("attach", "giver", Duration::ZERO).unwrap();
     assert_eq!(tickets.redeem(nothing.reveal(), "attach"), Err(BadTicket));
-    let short = tickets.issue("attach", Duration::from_secs(1)).unwrap();
-    let long = tickets.issue("attach", Duration::MAX).unwrap();
+    let short = tickets.issue("attach", "giver", Duration::from_secs(1)).unwrap();
+    let long = tickets.issue("attach", "giver", Duration::MAX).unwrap();
     pass(Duration::from_secs(1));
     assert_eq!(tickets.redeem(short.reveal(), "attach"), Err(BadTicket));
     assert!(format!("{tickets:?}").contains("live: 1"), "{tickets:?}");
@@ -69,10 +73,10 @@ fn a_ticket_has_the_life_that_was_asked_for_and_not_more() {
 fn tickets_are_few_and_not_shown() {
     let (tickets, pass) = tickets();
     let all: Vec<_> =
-        (0..MOST_TICKETS).map(|_| tickets.issue("attach", TICKET_LIFE).unwrap()).collect();
+        (0..MOST_TICKETS).map(|_| tickets.issue("attach", "giver", TICKET_LIFE).unwrap()).collect();
     pass(Duration::from_secs(1));
     let full = NoTicket::TooMany { retry_after: TICKET_LIFE - Duration::from_secs(1) };
-    assert_eq!(tickets.issue("attach", TICKET_LIFE).unwrap_err(), full);
+    assert_eq!(tickets.issue("attach", "giver", TICKET_LIFE).unwrap_err(), full);
     let different: std::collections::BTreeSet<_> = all.iter().map(|one| one.reveal()).collect();
     assert_eq!(different.len(), MOST_TICKETS);
     for ticket in &all {
@@ -80,15 +84,15 @@ fn tickets_are_few_and_not_shown() {
         assert!(!format!("{ticket:?} {tickets:?}").contains(&ticket.reveal()[4..]));
     }
     pass(TICKET_LIFE);
-    tickets.issue("attach", TICKET_LIFE).expect("those that have run out make room");
+    tickets.issue("attach", "giver", TICKET_LIFE).expect("those that have run out make room");
 }
 
 /// Rules P2, P8: revoked once; then there are none and no more are made.
 #[test]
 fn revoked_tickets_are_gone_and_none_follow() {
     let (tickets, _) = tickets();
-    let ticket = tickets.issue("attach", TICKET_LIFE).unwrap();
+    let ticket = tickets.issue("attach", "giver", TICKET_LIFE).unwrap();
     assert_eq!((tickets.revoke(), tickets.revoke()), (1, 0));
     assert_eq!(tickets.redeem(ticket.reveal(), "attach"), Err(BadTicket));
-    assert_eq!(tickets.issue("attach", TICKET_LIFE).unwrap_err(), NoTicket::NotServed);
+    assert_eq!(tickets.issue("attach", "giver", TICKET_LIFE).unwrap_err(), NoTicket::NotServed);
 }

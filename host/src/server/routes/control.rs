@@ -60,7 +60,7 @@ struct Shutdown {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 struct ShutdownBegun {
-    /// Executions that are left.
+    /// Executions that there were when it was asked for.
     executions: usize,
 }
 
@@ -111,7 +111,8 @@ async fn shutdown(
 ) -> Result<(StatusCode, Json<ShutdownBegun>), Problem> {
     read::short("reason", asked.reason.as_deref().unwrap_or_default())?;
     let reason = asked.reason.unwrap_or_else(|| "the API was asked to shut down".to_owned());
-    app.shut_down(ShutdownRequest { issuer: who.0, reason, at_once: asked.at_once });
     let tree = app.host().tree();
-    Ok((StatusCode::ACCEPTED, Json(ShutdownBegun { executions: tree.count(tree.root()) })))
+    let executions = tree.count(tree.root());
+    app.shut_down(ShutdownRequest { issuer: who.name, reason, at_once: asked.at_once });
+    Ok((StatusCode::ACCEPTED, Json(ShutdownBegun { executions })))
 }

@@ -1,7 +1,10 @@
 //! The events of a session, as a stream that can be resumed at every place.
 
 use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
 
+use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
@@ -10,19 +13,24 @@ use futures::stream;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::time::Interval;
 
 use crate::ids::SessionId;
 use crate::server::api::Route;
 use crate::server::app::App;
 use crate::server::closing::{Phase, Watch};
+use crate::server::gate::{Gate, Who};
 use crate::server::problem::{Failed, Problem, ProblemKind};
 use crate::server::read::{Asked, Named};
-use crate::server::scope::Verb;
+use crate::server::scope::{Target, Verb};
 use crate::server::ticket::Purpose;
 use crate::session::{Event, Events, Session, WatchError};
 
 /// The name of the header with which a client says what it has seen.
 const LAST_EVENT_ID: &str = "last-event-id";
+
+/// How often a stream looks whether its client may still follow.
+const CHECKED: Duration = Duration::from_secs(1);
 
 /// Which events.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -64,7 +72,8 @@ enum Sent {
     Lagged(Missed),
     /// `error`: old events cannot be read, and the stream ends.
     Error(Failed),
-    /// `leaving`: the host goes, and the stream goes on. `closing`: the host ends the stream.
+    /// `leaving`: the host goes, and the stream goes on. `closing`: the host ends the stream, because it goes itself or because
+    /// whoever follows may not do so any more.
     Sign(Sign),
 }
 
@@ -95,11 +104,14 @@ pub(super) fn routes() -> Vec<Route> {
 
 async fn events(
     State(app): State<App>,
+    Extension(gate): Extension<Arc<dyn Gate>>,
+    Extension(who): Extension<Who>,
     Named((profile, session)): Named<(String, String)>,
     Asked(from): Asked<From>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let profile = app.profile(&profile)?;
+    let permit = Permit { gate, who, profile, every: tokio::time::interval(CHECKED) };
+    let profile = app.profile(&permit.profile)?;
     let id = SessionId::new(session);
     let after = match headers.get(LAST_EVENT_ID) {
         Some(value) => number(value.to_str().unwrap_or_default())?,
@@ -117,6 +129,7 @@ async fn events(
     let follow = Follow {
         events: session.events(after),
         _session: session,
+        permit,
         last: after,
         until,
         leaving: app.closing().watch(),
@@ -143,16 +156,42 @@ struct Follow {
     events: Events,
     /// Keeps the session from being put to sleep.
     _session: Session,
+    permit: Permit,
     /// The newest that was given out or missed.
     last: u64,
     /// Where to end.
     until: Option<u64>,
     leaving: Watch,
     closing: Watch,
-    keep_alive: std::time::Duration,
+    keep_alive: Duration,
     state: Stream,
     /// Where it is counted as long as it is there.
     app: App,
+}
+
+/// What lets somebody follow. A token can be revoked, or expire, while its stream goes on.
+struct Permit {
+    gate: Arc<dyn Gate>,
+    who: Who,
+    profile: String,
+    every: Interval,
+}
+
+impl Permit {
+    /// Waits until whoever follows would not be let in any more.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: whoever calls it again and again asks the gate as often as who waits.
+    async fn lost(&mut self) {
+        let target = Target::Profile(&self.profile);
+        loop {
+            self.every.tick().await;
+            if !self.gate.is_still_good(&self.who, target, Verb::Read) {
+                return;
+            }
+        }
+    }
 }
 
 impl Drop for Follow {
@@ -180,6 +219,10 @@ impl Follow {
             () = self.leaving.raised(Phase::Leaving), if self.state == Stream::Open => {
                 self.state = Stream::Told;
                 return Some(own("leaving", &Sent::Sign(Sign {})));
+            }
+            () = self.permit.lost() => {
+                self.state = Stream::Over;
+                return Some(own("closing", &Sent::Sign(Sign {})));
             }
             next = self.events.next() => next,
             () = self.closing.reached(Phase::Ending) => {

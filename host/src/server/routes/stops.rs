@@ -110,9 +110,9 @@ fn stop(
     match kind {
         Some(StopKindName::Soft) => {
             let grace = grace_ms.map_or(usual, |ms| Grace::After(Duration::from_millis(ms)));
-            Stop::soft(who.0.as_ref(), message, grace)
+            Stop::soft(who.name.as_ref(), message, grace)
         }
-        Some(StopKindName::Hard) | None => Stop::hard(who.0.as_ref(), message),
+        Some(StopKindName::Hard) | None => Stop::hard(who.name.as_ref(), message),
     }
 }
 
@@ -173,12 +173,12 @@ async fn of_session(
             SessionStopped { turn, background: 0, side_runs: 0 }
         }
         Scope::Background => {
-            let background = session.stop_background(&who.0, &asked.message);
+            let background = session.stop_background(&who.name, &asked.message);
             SessionStopped { turn: 0, background, side_runs: 0 }
         }
         Scope::All => {
             // One that means an execution that is over stops nothing at all.
-            let stopped = session.stop_execution(meant, &who.0, &asked.message)?;
+            let stopped = session.stop_execution(meant, &who.name, &asked.message)?;
             SessionStopped {
                 turn: stopped.turn,
                 background: stopped.background,

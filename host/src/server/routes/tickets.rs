@@ -17,6 +17,7 @@ use crate::server::problem::{Problem, ProblemKind};
 use crate::server::read::{self, Named};
 use crate::server::scope::Verb;
 use crate::server::ticket::Purpose;
+use crate::server::token::TokenId;
 
 /// A ticket to be made.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -83,12 +84,13 @@ async fn make(
         let words = format!("the host takes no new work: {reason}");
         return Err(Problem::new(ProblemKind::Refused, words));
     }
-    let ticket = tickets.issue(&purpose.of(&session), life)?;
+    let giver = who.token.as_ref().map_or("", TokenId::as_str);
+    let ticket = tickets.issue(&purpose.of(&session), giver, life)?;
     tracing::info!(
         profile,
         session,
         purpose = purpose.as_str(),
-        who = &*who.0,
+        who = &*who.name,
         "a ticket was made"
     );
     let view = TicketView {
