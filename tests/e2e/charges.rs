@@ -54,8 +54,8 @@ pub(crate) async fn a_trap_is_put_down_to_a_limit_only_when_it_follows_from_it()
 /// stop of its caller, so for a tool it is the time.
 #[tokio::test(flavor = "multi_thread")]
 pub(crate) async fn the_end_of_the_time_after_a_soft_stop_is_an_interruption() -> Result {
-    let timed = agent().limits("wall-time = \"1500ms\"");
-    let host = host().plugin(timed).plugin(tool().limits("wall-time = \"50ms\"")).build()?;
+    let timed = agent().limits("wall-time = \"3s\"");
+    let host = host().plugin(timed).plugin(tool().limits("wall-time = \"500ms\"")).build()?;
     let session = host.session("agent").await?;
     let turn = session.prompt("try checkpoint a\ncall tool_spin\npartial after\nspin", "")?;
     host.reached("a").await?;

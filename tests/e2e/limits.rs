@@ -125,8 +125,9 @@ pub(crate) async fn wall_time_is_bounded_whatever_the_guest_does() -> Result {
         ends_at(LimitKind::WallTime, "wall-time = \"60ms\"", goal).await?;
     }
     for call in ["call tool_spin", "call tool_sleep {\"text\":\"poll\"}"] {
+        // Long enough for a busy machine to hear what the tools are, which has the same bound.
         assert_eq!(
-            tool_hears("wall-time = \"60ms\"", call).await?,
+            tool_hears("wall-time = \"500ms\"", call).await?,
             tool_limit(LimitKind::WallTime)
         );
     }

@@ -133,7 +133,7 @@ pub(crate) async fn a_tree_of_runs_uses_no_more_tokens_than_its_root_was_given()
 /// Rule A10: nobody below has more time than the root.
 #[tokio::test(flavor = "multi_thread")]
 pub(crate) async fn a_tree_of_runs_has_no_more_time_than_its_root() -> Result {
-    let host = host().plugin(agent().limits("wall-time = \"300ms\"")).build()?;
+    let host = host().plugin(agent().limits("wall-time = \"2s\"")).build()?;
     let long = |goal: &str| json!({ "goal": goal, "limits": [["wall-time", 3_600_000]] });
     let middle = long(&inline(&[long("sleep 3600000")]));
     let (session, outcome) = run(&host, &inline(&[middle])).await?;

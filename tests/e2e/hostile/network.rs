@@ -75,8 +75,10 @@ impl Server {
                             while matches!(stream.read(&mut request).await, Ok(1..)) {}
                         }
                         Serves::Endless => {
+                            // Slow enough that no limit ends it before a stop does, on a machine that is busy, too.
                             while alive {
-                                alive = stream.write_all(&[b'x'; 4096]).await.is_ok();
+                                tokio::time::sleep(Duration::from_millis(1)).await;
+                                alive = stream.write_all(&[b'x'; 16 << 10]).await.is_ok();
                             }
                         }
                     }
