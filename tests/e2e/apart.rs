@@ -382,6 +382,10 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "counts nodes, of which a process is one more; `workers::counted` counts those",
     ),
     (
+        "side_runs::what_is_recorded_has_the_ends_of_side_runs",
+        "is about what the host records once a run is gone, wherever that was",
+    ),
+    (
         "stops::a_stop_reaches_the_tool_calls_of_the_turn_and_nothing_outside",
         "names each node, of which a process is one more; `workers::counted` counts those",
     ),

@@ -214,7 +214,8 @@ fn bounds(table: &ServeTable) -> Bounds {
     }
 }
 
-fn limits(table: &ServeTable) -> ListenerLimits {
+/// What a listener lets in.
+pub(super) fn limits(table: &ServeTable) -> ListenerLimits {
     let usual = ListenerLimits::default();
     let connections = table.connections.map_or(usual.connections, |count| whole(count.0));
     ListenerLimits {

@@ -222,6 +222,7 @@ impl HostBuilder {
         }
         let cache = self.cache.or_else(|| self.configuration.cache_directory.clone());
         let given = Given {
+            component_bytes: self.configuration.compile.most_component_bytes(),
             configuration: self.configuration,
             grace: None,
             models: self.models,

@@ -45,6 +45,8 @@ pub(super) struct Given {
     /// Places that no guest may write, and what is there.
     pub(super) guarded: Vec<(String, PathBuf)>,
     pub(super) cache: Option<PathBuf>,
+    /// The most bytes of a component that the host compiles, for a profile as well.
+    pub(super) component_bytes: u64,
 }
 
 impl Setting {
@@ -59,7 +61,8 @@ impl Setting {
             given.default_model,
             &given.environment,
         );
-        let (catalogue, named) = catalogue(&configuration, &given.embedded, &given.named)?;
+        let empty = Catalogue::new(given.component_bytes);
+        let (catalogue, named) = catalogue(empty, &configuration, &given.embedded, &given.named)?;
         check_ceilings(&configuration, &catalogue)?;
         let guards = Guards::new(
             given.guarded,
@@ -99,11 +102,11 @@ fn check_ceilings(configuration: &Configuration, catalogue: &Catalogue) -> Resul
 
 /// All plugins, and the names of those that the operator named.
 fn catalogue(
+    mut catalogue: Catalogue,
     configuration: &Configuration,
     embedded: &[Embedded],
     folders: &[PathBuf],
 ) -> Result<(Catalogue, BTreeSet<Name>), Error> {
-    let mut catalogue = Catalogue::new(configuration.compile.most_component_bytes());
     let mut named = BTreeSet::new();
     for folder in folders {
         named.insert(catalogue.add_path(folder).map_err(|error| {

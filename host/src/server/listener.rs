@@ -67,6 +67,13 @@ pub struct ListenerLimits {
     pub write_time: Duration,
 }
 
+impl ListenerLimits {
+    /// How many connections a listener holds at one time, with those that it turns away.
+    pub fn most_held(&self) -> usize {
+        self.connections.saturating_add(TURNED_AWAY)
+    }
+}
+
 impl Default for ListenerLimits {
     fn default() -> ListenerLimits {
         ListenerLimits {

@@ -142,7 +142,12 @@ async fn units_are_accepted_and_completed_when_that_is_recorded(bed: Bed) -> Res
     host.until("the child ends", |nodes| nodes.iter().all(|node| !node.label.contains("s1.1.1")))
         .await?;
     assert!(session.completions().is_empty(), "what is not recorded cannot be read");
-    assert_eq!(host.host().slots().held, 0, "its slot is free all the same (A8)");
+    within("its slot is free all the same (A8)", async {
+        while host.host().slots().held > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await?;
     store.heals();
     let completion = within("the completion", session.completion()).await?;
     assert_eq!(

@@ -8,7 +8,7 @@ use checkrein_testkit::wire::{Reply, Wire};
 use checkrein_testkit::{Plugin, guest, neighbour_answer, within};
 
 use super::{Bed, profile};
-use crate::start::{Result, with_agent};
+use crate::start::{Result, host, with_agent};
 
 async fn says(session: &Session, goal: &str) -> Result<String> {
     let turn = session.prompt(goal, "")?;
@@ -126,5 +126,34 @@ async fn a_key_that_comes_later_is_found() -> Result {
     let own = profile(&bed.serve("main").await?)?.open("own", Default::default()).await?;
     assert_eq!(says(&own, "ask").await?, "fine");
     assert_eq!(wire.request(0).await.header("authorization"), "Bearer late");
+    Ok(())
+}
+
+/// How large a component may be is the host's to say, and what it says counts in its profiles, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_component_may_be_as_large_in_a_profile_as_in_the_host() -> Result {
+    // A section that nobody reads makes it larger than components usually may be.
+    let mut large = guest("agent").to_vec();
+    let size: u32 = 65 << 20;
+    large.push(0);
+    large.extend((0..5).map(|at| (size >> (7 * at)) as u8 & 0x7f | if at < 4 { 0x80 } else { 0 }));
+    large.extend([4, b'f', b'i', b'l', b'l']);
+    large.resize(large.len() + size as usize - 5, 0);
+    for (configuration, is_let_in) in
+        [("[compile]\ncomponent-bytes = \"80MiB\"\n", true), ("", false)]
+    {
+        let bed = Bed::new(host().configuration(configuration).build()?)?;
+        bed.write("main", "plugin-directories = [\"plugins\"]\n")?;
+        fs::create_dir(bed.home("main").join("plugins"))?;
+        Plugin::agent("own", large.clone()).write(&bed.home("main").join("plugins"))?;
+        let profile = profile(&bed.serve("main").await?)?;
+        match profile.open("own", Default::default()).await {
+            Ok(own) => {
+                assert!(is_let_in);
+                assert_eq!(says(&own, "say fine").await?, "fine");
+            }
+            Err(error) => assert!(!is_let_in, "{error:?}"),
+        }
+    }
     Ok(())
 }

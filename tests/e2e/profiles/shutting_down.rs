@@ -154,6 +154,13 @@ pub(crate) async fn a_drain_waits_for_every_kind_of_work() -> Result {
     assert_eq!(taken.counts(), [1, 1, 1, 1]);
     let authority = bed.profiles.get("main").ok_or_else(|| anyhow::anyhow!("not served"))?;
     let schedules = profile(&authority)?.schedules();
+    // A moment after its work has gone; a service waits for that before it lets go of the home.
+    let whole = async {
+        while schedules.list()[0].runs[0].status == "running" {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    within("what came of the scheduled run", whole).await?;
     let runs: Vec<String> = schedules.list()[0].runs.iter().map(|run| run.status.clone()).collect();
     assert_eq!(runs, ["completed"], "what was due in the drain has not been decided about");
     Ok(())

@@ -14,8 +14,8 @@ use crate::cli::text;
 /// Files that the host itself has open: streams, databases, listeners, runtimes, a compiling child.
 const FILES_OF_THE_HOST: u64 = 256;
 
-/// Files for each live run: a connection of its own, and one of whoever watches it.
-const FILES_PER_RUN: u64 = 2;
+/// Files for each live run: what its guest has open, most of which have nothing open at one time.
+const FILES_PER_RUN: u64 = 1;
 
 /// Live runs that are reckoned with where there is no pool that bounds them.
 const RUNS_WITHOUT_POOL: u64 = 256;
@@ -154,22 +154,27 @@ pub(super) fn mappings(slots: Option<u32>, pool: Pool) -> Check {
     }
 }
 
-/// Whether as many files and sockets can be open as live runs need.
-pub(super) fn open_files(slots: Option<u32>) -> Check {
+/// Whether as many files and sockets can be open as live runs and so many connections need.
+pub(super) fn open_files(slots: Option<u32>, connections: u64) -> Check {
     let limit = getrlimit(Resource::Nofile);
-    judge_files(limit.current.unwrap_or(u64::MAX), limit.maximum, slots)
+    judge_files(limit.current.unwrap_or(u64::MAX), limit.maximum, slots, connections)
 }
 
-fn judge_files(soft: u64, hard: Option<u64>, slots: Option<u32>) -> Check {
+fn judge_files(soft: u64, hard: Option<u64>, slots: Option<u32>, connections: u64) -> Check {
     let name = "open-files";
     let runs = slots.map_or(RUNS_WITHOUT_POOL, u64::from);
-    let wanted = FILES_OF_THE_HOST + runs * FILES_PER_RUN;
+    let fixed = FILES_OF_THE_HOST.saturating_add(connections);
+    let wanted = fixed.saturating_add(runs * FILES_PER_RUN);
+    let beside = match connections {
+        0 => String::new(),
+        connections => format!(" and {} connections", text::count(connections)),
+    };
     if soft >= wanted {
         let limit = if soft == u64::MAX { "no limit".to_owned() } else { text::count(soft) };
         return Check::ok(
             "open-files",
             format!(
-                "{limit}; {} are enough for {} live runs",
+                "{limit}; {} are enough for {} live runs{beside}",
                 text::count(wanted),
                 text::count(runs)
             ),
@@ -190,9 +195,9 @@ fn judge_files(soft: u64, hard: Option<u64>, slots: Option<u32>) -> Check {
         );
         return Check::problem(name, saw, advice);
     }
-    let enough = (soft - FILES_OF_THE_HOST) / FILES_PER_RUN;
+    let enough = soft.saturating_sub(fixed) / FILES_PER_RUN;
     let saw = format!(
-        "{}, enough for about {} of {} live runs",
+        "{}, enough for about {} of {} live runs{beside}",
         text::count(soft),
         text::count(enough),
         text::count(runs)
@@ -283,18 +288,21 @@ mod tests {
     #[test]
     fn few_files_are_a_warning_and_very_few_a_problem() {
         let verdict = |soft, hard, slots| {
-            let check = judge_files(soft, hard, slots);
+            let check = judge_files(soft, hard, slots, 0);
             (check.verdict, check.advice.unwrap_or_default())
         };
         assert_eq!(verdict(u64::MAX, None, Some(2048)).0, Verdict::Ok);
-        assert_eq!(verdict(4352, None, Some(2048)).0, Verdict::Ok);
-        let (few, advice) = verdict(1024, Some(4096), Some(2048));
+        assert_eq!(verdict(2304, None, Some(2048)).0, Verdict::Ok);
+        let (few, advice) = verdict(1024, Some(2000), Some(2048));
         assert_eq!(few, Verdict::Warning);
         assert!(
-            advice.contains("ulimit -n 4352") && advice.contains("hard limit is 4,096"),
+            advice.contains("ulimit -n 2304") && advice.contains("hard limit is 2,000"),
             "{advice}"
         );
         assert_eq!(verdict(255, None, None).0, Verdict::Problem);
+        // The socket and an address, as they are usually.
+        let daemon = |soft| judge_files(soft, None, Some(2048), 2 * (512 + 64));
+        assert_eq!((daemon(4096).verdict, daemon(2304).verdict), (Verdict::Ok, Verdict::Warning));
         assert_eq!(verdict(1024, None, None).0, Verdict::Ok);
     }
 

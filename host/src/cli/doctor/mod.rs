@@ -14,7 +14,7 @@ mod places;
 
 use std::path::PathBuf;
 
-use checkrein::plugin::Configuration;
+use checkrein::plugin::{Configuration, ServeTable};
 use checkrein::sandbox::{EngineSettings, Engines, Limits, Pool};
 
 use self::check::{Checks, Verdict};
@@ -22,6 +22,7 @@ use super::code::Code;
 use super::log::Log;
 use super::problem::Problem;
 use super::screen::Screen;
+use super::serve::limits;
 use super::setup::{self, Options};
 use super::text;
 
@@ -69,7 +70,7 @@ impl Doctor {
         checks.add(machine::clock());
         checks.add(machine::address_space(&engines, pool));
         checks.add(machine::mappings(slots, pool));
-        checks.add(machine::open_files(slots));
+        checks.add(machine::open_files(slots, connections(&configuration.serve)));
         checks.add(machine::memory(&ceilings, &compile));
         checks.add(places::cache(configuration));
         if let Some(home) = &self.home {
@@ -93,6 +94,12 @@ impl Doctor {
         }
         checks
     }
+}
+
+/// How many connections a daemon with that configuration holds at most; 0 where it is for none.
+fn connections(serve: &ServeTable) -> u64 {
+    let listeners = u64::from(serve.profiles.is_some()) * (1 + u64::from(serve.tcp.is_some()));
+    listeners.saturating_mul(limits(serve).most_held() as u64)
 }
 
 /// What single runs may use at most, of every plugin that the configuration speaks of and of all others.

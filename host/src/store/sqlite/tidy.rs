@@ -33,6 +33,8 @@ pub(super) struct Chores {
     find: bool,
     /// Free pages are to be given back.
     vacuum: bool,
+    /// One of them has failed, so none is tried before the next write is there.
+    paused: bool,
 }
 
 impl Chores {
@@ -44,11 +46,17 @@ impl Chores {
     /// All that there is.
     pub(super) fn all(&mut self) {
         (self.sweep, self.find, self.vacuum) = (true, true, true);
+        self.paused = false;
     }
 
-    /// Whether anything is to be done.
+    /// Whether anything is to be done now.
     pub(super) fn any(&self) -> bool {
-        !self.over.is_empty() || self.sweep || self.find || self.vacuum
+        !self.paused && (!self.over.is_empty() || self.sweep || self.find || self.vacuum)
+    }
+
+    /// What has failed may go well now: a write was there.
+    pub(super) fn go_on(&mut self) {
+        self.paused = false;
     }
 
     /// A session was deleted.
@@ -233,8 +241,8 @@ impl Writer {
                 }
             }
             Err(error) => {
-                // Whoever asks again begins again, and so does the next write to a session beyond a bound.
-                self.chores = Chores::default();
+                // Whoever asks again begins again, and so does the next write.
+                self.chores.paused = true;
                 self.books.forget();
                 self.pages = 0;
                 tracing::debug!(%error, "nothing can be dropped now");
@@ -247,6 +255,9 @@ impl Writer {
 
     fn piece(&mut self) -> Result<bool, StoreError> {
         self.faults.at(Point::Tidy, &self.connection)?;
+        if !self.chores.any() {
+            return Ok(false);
+        }
         if self.chores.find {
             self.chores.find = false;
             let over = self.find()?;

@@ -116,6 +116,7 @@ impl Writer {
                 let took = begun.elapsed();
                 self.queue.commits().took(took);
                 self.recovered();
+                self.chores.go_on();
                 let written = outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64;
                 let waiting = self.queue.done(batch.bytes, written);
                 self.since = (self.since.0 + 1, self.since.1 + batch.bytes);

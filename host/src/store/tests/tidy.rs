@@ -119,6 +119,22 @@ fn what_a_deleted_session_left_goes_when_there_is_time() {
     drop(folder);
 }
 
+/// What could not be dropped is not forgotten: it goes when something is written and there is time, whatever that is.
+#[test]
+fn what_could_not_be_dropped_goes_later() {
+    let bed = Bed::new(Retention::default());
+    promise(&bed.store, "s2", vec![created()]).expect("a session");
+    bed.stuck.store(true, Ordering::Release);
+    everything(&bed.store, "s1", 1);
+    promise(&bed.store, "s1", vec![Change::Deleted]).expect("nothing holds it");
+    // Whoever waits for it hears why nothing goes.
+    block_on(bed.store.compact()).expect_err("nothing can be dropped");
+    assert_eq!(rows(&bed.path()), [3_001, 46, 1, 1, 1, 1, 1, 1]);
+    bed.stuck.store(false, Ordering::Release);
+    promise(&bed.store, "s2", vec![message("on")]).expect("it goes on");
+    until(|| rows(&bed.path()) == [0, 0, 1, 0, 0, 0, 0, 0]);
+}
+
 #[test]
 fn events_beyond_the_bound_go_when_there_is_time() {
     let bed = Bed::new(small());
