@@ -13,7 +13,7 @@ use futures::stream;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::time::Interval;
+use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::ids::SessionId;
 use crate::server::api::Route;
@@ -110,7 +110,10 @@ async fn events(
     Asked(from): Asked<From>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let permit = Permit { gate, who, profile, every: tokio::time::interval(CHECKED) };
+    let mut every = tokio::time::interval(CHECKED);
+    // Who has taken nothing for a while is looked at once, not for each second of it.
+    every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let permit = Permit { gate, who, profile, every };
     let profile = app.profile(&permit.profile)?;
     let id = SessionId::new(session);
     let after = match headers.get(LAST_EVENT_ID) {

@@ -259,9 +259,9 @@ impl Writer {
             return Ok(false);
         }
         if self.chores.find {
-            self.chores.find = false;
             let over = self.find()?;
             self.chores.over.extend(over);
+            self.chores.find = false;
             return Ok(true);
         }
         if let Some(id) = self.chores.over.first().cloned() {
