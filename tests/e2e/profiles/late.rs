@@ -8,9 +8,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use checkrein::session::Session;
-use checkrein::work::shutdown::{Ended, Report, Request, Step, Steps};
+use checkrein::work::shutdown::{Bounds, Ended, Report, Request, Step, Steps};
 use checkrein::work::{Kind, NodeView};
-use checkrein_testkit::{Mortal, TestHost, within};
+use checkrein_testkit::{Mortal, PATIENCE, TestHost, within};
 use futures::FutureExt;
 use tokio::task::JoinSet;
 
@@ -131,7 +131,9 @@ fn what_cannot_be_stopped_is_named_as_left_and_keeps_nothing_else_from_its_stop(
         let (late_session, threads) = with_a_late_call(&host).await?;
         let call = late(&host)[0].clone();
         let short = Duration::from_millis(50);
-        let shutdown = host.host().shutdown_in_steps(bounds(short, short), Steps::new());
+        // Ample, on a busy machine, too: it is to be done and not to time out.
+        let bounds = Bounds { hard_stop: PATIENCE, ..bounds(short, short) };
+        let shutdown = host.host().shutdown_in_steps(bounds, Steps::new());
         shutdown.request(&Request::drain("operator", REASON));
         let report = ended(&shutdown).await?;
         let steps = [Step::Drain, Step::HardStop, Step::Settle].map(|step| report.step(step));
