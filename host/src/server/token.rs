@@ -169,11 +169,20 @@ impl Principal {
     ///
     /// [`Refusal::OutOfScope`] when it may not.
     pub fn may(&self, target: Target<'_>, verb: Verb) -> Result<(), Refusal> {
-        match self.verbs.contains(&verb) && self.profiles.cover(target) {
+        match is_in_scope((&self.profiles, &self.verbs), target, verb) {
             true => Ok(()),
             false => Err(Refusal::OutOfScope),
         }
     }
+}
+
+/// Whether what a token is good for has that in it.
+pub(super) fn is_in_scope(
+    (profiles, verbs): (&Profiles, &BTreeSet<Verb>),
+    target: Target<'_>,
+    verb: Verb,
+) -> bool {
+    verbs.contains(&verb) && profiles.cover(target)
 }
 
 /// Why a request is refused. What it shows says no more than its sender knows; the variant is for the log.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::file::{self, TokensError};
 use super::scope::{Profiles, Target, Verb};
-use super::token::{Hash, Principal, Refusal, Token, TokenId};
+use super::token::{Hash, Principal, Refusal, Token, TokenId, is_in_scope};
 use crate::secret::Secret;
 
 /// All tokens of a host, as they stand in its file. It has nothing in it that would let anybody in.
@@ -65,12 +65,6 @@ pub(super) struct Entry {
 impl Entry {
     fn has_expired(&self, now: Timestamp) -> bool {
         self.expires.is_some_and(|expires| expires <= now)
-    }
-
-    fn principal(&self, token: TokenId) -> Principal {
-        let Entry { label, profiles, verbs, .. } = self;
-        let (label, profiles, verbs) = (label.clone(), profiles.clone(), verbs.clone());
-        Principal { token, label, profiles, verbs }
     }
 }
 
@@ -164,13 +158,18 @@ impl Tokens {
         if entry.has_expired(now) {
             return Err(Refusal::Expired);
         }
-        Ok(entry.principal(token.id))
+        Ok(Principal {
+            token: token.id,
+            label: entry.label.clone(),
+            profiles: entry.profiles.clone(),
+            verbs: entry.verbs.clone(),
+        })
     }
 
     /// Whether there is that token still, and it is good for this. It was shown before.
     pub fn allow(&self, id: &TokenId, target: Target<'_>, verb: Verb, now: Timestamp) -> bool {
         let entry = self.entries.get(id).filter(|entry| !entry.has_expired(now));
-        entry.is_some_and(|entry| entry.principal(id.clone()).may(target, verb).is_ok())
+        entry.is_some_and(|entry| is_in_scope((&entry.profiles, &entry.verbs), target, verb))
     }
 
     /// Who asks, if they may do that.

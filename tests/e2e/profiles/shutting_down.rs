@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use checkrein::Schedules;
 use checkrein::model::{Hold, Reply, Scripted};
 use checkrein::sandbox::Outcome;
 use checkrein::session::{Aside, Delivery, PromptError, Session, SideRun, Turn};
@@ -35,6 +36,17 @@ pub(super) fn bounds(drain: Duration, settle: Duration) -> Bounds {
         flush: short,
         ..Bounds::default()
     }
+}
+
+/// Waits until it is kept how the first scheduled run ended: a moment after its work has gone, for which a service waits before
+/// it lets go of the home.
+async fn first_has_ended(schedules: &Schedules) -> Result {
+    let ended = async {
+        while schedules.list()[0].runs[0].status == "running" {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    within("the end of the scheduled run", ended).await
 }
 
 /// How often each step of the caller was taken.
@@ -154,13 +166,7 @@ pub(crate) async fn a_drain_waits_for_every_kind_of_work() -> Result {
     assert_eq!(taken.counts(), [1, 1, 1, 1]);
     let authority = bed.profiles.get("main").ok_or_else(|| anyhow::anyhow!("not served"))?;
     let schedules = profile(&authority)?.schedules();
-    // A moment after its work has gone; a service waits for that before it lets go of the home.
-    let whole = async {
-        while schedules.list()[0].runs[0].status == "running" {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    within("what came of the scheduled run", whole).await?;
+    first_has_ended(&schedules).await?;
     let runs: Vec<String> = schedules.list()[0].runs.iter().map(|run| run.status.clone()).collect();
     assert_eq!(runs, ["completed"], "what was due in the drain has not been decided about");
     Ok(())
@@ -202,12 +208,7 @@ async fn what_outlives_the_drain_is_cut_with_the_callers_reason() -> Result {
         assert_eq!((answer.outcome, answer.text.as_str()), (interrupted(reason()), ""));
     }
     let schedules = profile(&tools)?.schedules();
-    let cut = async {
-        while schedules.list()[0].runs[0].status == "running" {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    within("the end of the scheduled run", cut).await?;
+    first_has_ended(&schedules).await?;
     assert_eq!(schedules.list()[0].runs[0].status, "interrupted", "K1");
     let unit = within("the unit", session.completion()).await?;
     assert_eq!(unit.status.as_str(), "interrupted");
